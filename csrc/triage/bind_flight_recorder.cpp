@@ -17,12 +17,11 @@ constexpr std::array kStates{"enqueued", "started", "unknown"};
 constexpr std::array kDiffers{"op", "dtype", "sizes", "order"};
 
 py::tuple call_tuple(const FlightCall& call) {
-  return tuple_of({known_or_none(call.seq), call.op, known_or_none(call.peer), call.dtype,
-                   call.sizes, known_or_none(call.bytes),
-                   kStates[static_cast<std::size_t>(call.state)],
-                   call.created > 0 ? Value(static_cast<double>(call.created) * 1e-9) : Value(),
-                   known_or_none(call.stack == kNoId ? -1 : std::int64_t{call.stack}), call.thread,
-                   usual(call.usual)});
+  return tuple_of(
+      {known_or_none(call.seq), call.op, known_or_none(call.peer), call.dtype, call.sizes,
+       known_or_none(call.bytes), kStates[static_cast<std::size_t>(call.state)],
+       call.created > 0 ? Value(static_cast<double>(call.created) * 1e-9) : Value(),
+       known_or_none(call.stack == kNoId ? -1 : std::int64_t{call.stack}), usual(call.usual)});
 }
 
 py::list calls_list(const std::vector<FlightCall>& calls) {
@@ -43,8 +42,8 @@ py::dict records_dict(const FlightRecords& records) {
             py::cast(dump.groups), static_cast<double>(dump.pause) * 1e-9, notes});
     for (const FlightTrack& track : dump.tracks) {
       append(tracks, {i, track.group, track.backend, known_or_none(track.enqueued),
-                      known_or_none(track.started), known_or_none(track.completed),
-                      calls_list(track.open), track.open_count, track.timed_out, track.recorded});
+                      known_or_none(track.completed), calls_list(track.open), track.open_count,
+                      track.timed_out, track.recorded});
     }
   }
   for (std::uint32_t i = 0; i < records.tables->groups.size(); ++i) {

@@ -216,16 +216,16 @@ struct FlightEntry {
   CallState state = CallState::enqueued;
   bool retired = false;
   bool p2p = false;
-  bool coalesced = false;               // the end of a group of operations
-  bool inner = false;                   // an operation within one
-  Value input, output, dtypes, thread;  // set while it may be open
+  bool coalesced = false;       // the end of a group of operations
+  bool inner = false;           // an operation within one
+  Value input, output, dtypes;  // set while it may be open
 
   bool open() const noexcept { return state != CallState::completed && !retired; }
 };
 
 // The counters of pg_status; -1: unknown.
 struct FlightCounters {
-  std::int64_t enqueued = -1, started = -1, completed = -1;
+  std::int64_t enqueued = -1, completed = -1;
 };
 
 // A group by the name that this dump gives it.
@@ -342,7 +342,6 @@ class FlightEntries final : public DictSink {
       entry.input = fields["input_sizes"_word];
       entry.output = fields["output_sizes"_word];
       entry.dtypes = dtypes;
-      entry.thread = fields["thread_name"_word];
     }
     entries.push_back(entry);
     return keep ? Taken::kept : Taken::yes;
@@ -522,7 +521,6 @@ class FlightTracker {
     if (name.entries.empty()) {
       made.status = FlightTrack::Status::unproven;
       made.enqueued = counters.enqueued;
-      made.started = counters.started;
       made.completed = counters.completed;
       return made;
     }
@@ -539,7 +537,6 @@ class FlightTracker {
       if (!entry.inner) add_row(entry, made);
     }
     made.completed = first_open < 0 ? made.enqueued : first_open - 1;
-    if (made.started >= 0) made.started = std::max(made.started, made.completed);
     messages(name, made);
     const FlightEntry& newest = entries_[name.entries.back()];
     made.unseen = made.backend == "gloo" && made.messages.empty() && newest.op_id > newest.seq;
@@ -615,7 +612,6 @@ class FlightTracker {
       // A message carries the number of the last collective before it.
       track.enqueued = std::max(track.enqueued, entry.seq);
       if (entry.p2p || entry.inner) continue;
-      if (entry.state == CallState::started) track.started = std::max(track.started, entry.seq);
       if (entry.state != CallState::completed) continue;
       track.confirmed = true;
       if (track.backend != "gloo") done = std::max(done, entry.seq);
@@ -676,7 +672,6 @@ class FlightTracker {
     call.created = entry.created;
     call.timeout = entry.timeout;
     call.stack = entry.stack;
-    call.thread = std::string(entry.thread.string().substr(0, 64));
     return call;
   }
 
@@ -869,7 +864,6 @@ class FlightReader {
       const Fields fields = fields_of(about, visits_);
       const auto number = [&](Word word) { return count_in(fields[word]); };
       const FlightCounters made{number("last_enqueued_collective"_word),
-                                number("last_started_collective"_word),
                                 number("last_completed_collective"_word)};
       if (statuses_.emplace(*id, made).second) ids.push_back(*id);
     });

@@ -132,7 +132,6 @@ struct FlightCall {
   std::int64_t created = 0;  // nanoseconds since 1970; 0: unknown
   std::int64_t timeout = 0;  // milliseconds
   std::uint32_t stack = kNoId;
-  std::string thread;
   // Whether the rank always issued the same after the same calls before. -1: no pattern.
   std::int8_t usual = -1;
 };
@@ -164,7 +163,6 @@ struct FlightTrack {
   std::uint32_t group = 0;
   std::string backend;
   std::int64_t enqueued = -1;
-  std::int64_t started = -1;
   std::int64_t completed = -1;
   Status status = Status::none;
   bool recorded = false;   // some operation of it is in the buffer

@@ -411,7 +411,7 @@ void prove_counters(const FlightMembers& members) {
     FlightTrack& track = *member.track;
     if (track.status != FlightTrack::Status::unproven) continue;
     if (others) {
-      track.enqueued = track.started = track.completed = -1;
+      track.enqueued = track.completed = -1;
       continue;
     }
     track.status = FlightTrack::Status::collectives;

@@ -7,12 +7,11 @@ namespace oddrank {
 namespace {
 
 // Other words for some of them.
-constexpr std::array<std::pair<std::string_view, Word>, 6> kAlso{
+constexpr std::array<std::pair<std::string_view, Word>, 5> kAlso{
     {{"global_rank", "rank"_word},
      {"host_name", "hostname"_word},
      {"host", "hostname"_word},
      {"last_enqueued_work", "last_enqueued_collective"_word},
-     {"last_started_work", "last_started_collective"_word},
      {"last_completed_work", "last_completed_collective"_word}}};
 constexpr std::size_t kLongestWord = 25;
 

@@ -21,12 +21,11 @@ namespace oddrank {
 enum class Kind : std::uint8_t { none, boolean, integer, real, text, list, dict };
 
 // The words that dumps use as keys. A word is looked up once, when its string is read.
-inline constexpr auto kWords = split<35>(
+inline constexpr auto kWords = split<33>(
     "version pg_config pg_status entries rank hostname pid world_size record_id pg_id "
     "process_group collective_seq_id p2p_seq_id seq_id op_id is_p2p profiling_name input_sizes "
     "input_dtypes output_sizes output_dtypes time_created_ns timeout_ms frames state line name "
-    "desc ranks filename retired thread_name last_enqueued_collective last_started_collective "
-    "last_completed_collective");
+    "desc ranks filename retired last_enqueued_collective last_completed_collective");
 enum class Word : std::uint8_t { other };  // else its place in kWords, from 1
 
 consteval Word operator""_word(const char* text, std::size_t size) {

@@ -93,7 +93,7 @@ class _Records:
             gloo = any(track[2] == "gloo" for track in own)
             said: set[int] = set()
             for track in own:
-                _, group, backend, enqueued, _, completed, calls, count, late, known = track
+                _, group, backend, enqueued, completed, calls, count, late, known = track
                 if not known and enqueued is None:
                     continue
                 said.add(group)
@@ -106,7 +106,7 @@ class _Records:
                 )  # fmt: skip
             # A rank with nothing open anywhere is not in the calls of its other groups either. If
             # its buffer still has its first operation, it has issued none in them.
-            if not whole or (not from_first and any(track[6] for track in own)):
+            if not whole or (not from_first and any(track[5] for track in own)):
                 continue
             none = 0 if from_first else None
             for group in groups:
@@ -117,7 +117,7 @@ class _Records:
                     )  # fmt: skip
 
     def _call(self, call: tuple[Any, ...]) -> facts.Call:
-        seq, op, peer, dtype, sizes, size, state, since, stack, _, usual = call
+        seq, op, peer, dtype, sizes, size, state, since, stack, usual = call
         if stack is not None and stack not in self._stacks:
             self._stacks[stack] = tuple(
                 facts.Frame(*frame) for frame in self._found["stacks"][stack]
