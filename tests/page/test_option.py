@@ -127,8 +127,9 @@ def test_run_writes_its_page_when_a_rank_is_stuck(tmp_path):
     assert "decision: same-nodes" in text
     stacks = text.partition("<h2>Stacks</h2>")[2]
     assert "load (" in stacks
-    assert "What happened when" in stacks
+    assert "<h2>What happened when</h2>" in text
     assert "<h2>How far the ranks of default_pg (ranks 0-1) have come</h2>" in text
+    assert '<tr class="odd"><td>1</td>' in text
 
 
 @pytest.mark.needs("torch-build")

@@ -79,11 +79,12 @@ class Lane:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text below their column names."""
+    """Rows of text below their column names. odd: so many of the first ones are of odd ranks."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    odd: int = 0
 
 
 @dataclass(frozen=True)

@@ -163,4 +163,4 @@ def _how_far(view: View, suspects: Sequence[Suspect], odd: set[int]) -> Iterator
         rows[_MOST_ROWS:] = [(f"and {len(rows) - _MOST_ROWS} more rows", "", "", "")]
     title = f"How far the ranks of {words.group_text(group)} have come"
     columns = "ranks", "completed calls", "is in", "entered: seconds after the first"
-    yield Table(title, columns, tuple(rows))
+    yield Table(title, columns, tuple(rows), odd=sum(not others for others, *_ in alike))
