@@ -421,7 +421,10 @@ def bounded(facts: Iterable[Fact]) -> tuple[list[Fact], list[Fact]]:
     strange: list[Fact] = []
     groups: dict[Group, bool] = {}
     for fact in facts:
-        fits = all(0 <= number < MOST_RANKS for number in _own_numbers(fact))
+        if isinstance(fact, (Progress, Identity)):  # most facts of large jobs
+            fits = 0 <= (fact.process.rank or 0) < MOST_RANKS
+        else:
+            fits = all(0 <= number < MOST_RANKS for number in _own_numbers(fact))
         if fits and isinstance(fact, (Progress, Mismatch)):
             if fact.group not in groups:
                 groups[fact.group] = all(0 <= rank < MOST_RANKS for rank in fact.group.ranks)

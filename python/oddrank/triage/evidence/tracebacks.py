@@ -499,7 +499,7 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
     near = [(block.number - _AROUND, min(block.end + _AROUND, log.count)) for _, block in left]
     near = _apart([*near, (max(log.count - _AROUND, first), log.count)])
     went_on: set[int] = set()
-    # Where nothing near it says so, all behind it counts.
+    # Where nothing near it says so, all behind it counts, if the process wrote there.
     for ranges in (near, far) if near != far else (near,):
         said = _progress(log, ranges, left) if left else {}
         for writer, block in left:
@@ -507,7 +507,11 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
                 of = (m for own in said.values() for m in own if m[3][0] == block.process.rank)
                 said[writer] = sorted(of)
         went_on |= {block.number for writer, block in left if _goes_on(block, said[writer])}
-        left = [(writer, block) for writer, block in left if block.number not in went_on]
+        left = [
+            (writer, block) for writer, block in left
+            if block.number not in went_on
+            and log.ends.get(writer, log.count) > block.end + _AROUND
+        ]  # fmt: skip
     return went_on
 
 
