@@ -249,7 +249,7 @@ def _not_understood(suspect: Suspect) -> str:
 def _told_to_end(suspect: Suspect) -> str:
     death = suspect.death or _SOME_END
     name = death.process.label or "a launcher"
-    clock = " at %H:%M:%S" + (" UTC" * (not death.wall))
+    clock = " at %H:%M:%S" if death.wall else " at %H:%M:%S UTC"
     at = "" if death.time is None else time.strftime(clock, time.gmtime(death.time))
     if name.startswith("Ctrl-C"):
         return f"{name} ended the job{at}: nobody is to blame"

@@ -208,9 +208,9 @@ def _facts(item: Item, notes: Notes) -> Iterator[Fact]:
         # Two lines tell of a victim, and up to three that a GPU fell off the bus.
         same: object = (line.host, trouble.pid) if rule.kind == "oom" else None
         same = (trouble.device, line.time) if trouble.code == "79" else same
-        if same in told:
+        if same is not None and same in told:
             continue
-        told |= {same} - {None}
+        told.add(same)
         yield from _deaths(rule, found, trouble, line, place)
         if rule.kind == "segfault":
             continue

@@ -252,6 +252,10 @@ class _Reader:
                 yield from take(self, found, line, self._log.source(line))
                 return
 
+    def _told_to_end(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
+        number = int(found[1]) if found[1].isdecimal() else _NAMED.get(found[1])
+        yield Stop("torchrun", source, line.time, number)
+
     def _over_limit(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
         why = found["torque"] or found["why"]
         told = "time limit" if re.search("walltime|run time", why) else why
@@ -272,6 +276,13 @@ class _Reader:
         label = f"one of local ranks 0-{last}" if last else "local rank 0"
         process = Process(None, line.process.host, label=label)
         yield _ended(process, int(found[2]), source, time=line.time)
+
+    def _peer(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
+        peer = Process(None, found[1].strip() or None)
+        yield Death(peer, "exit", source, line.time, text="Open MPI does not know how")
+
+    def _killed(self, _: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
+        yield _ended(line.process, 137, source, time=line.time)
 
     def _of_memory(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
         text, pid = line.text.strip(), _RAY_PID.search(line.text)
@@ -447,9 +458,7 @@ _Take: TypeAlias = Callable[[_Reader, re.Match[str], Line, Source], Iterator[Fac
 # The first that a line fits counts.
 _LINES: tuple[tuple[re.Pattern[str], _Take], ...] = (
     (re.compile(r"Received (?:Signals\.)?(\w+) death signal"),
-     lambda _, found, line, source: iter([Stop(
-         "torchrun", source, line.time,
-         int(found[1]) if found[1].isdecimal() else _NAMED.get(found[1]))])),
+     _Reader._told_to_end),
     (re.compile(r"srun: error: (?:Node failure on (\S+)|(\S+): .*[Nn]ode fail)"),
      _Reader._srun_node),
     (re.compile(r"srun: error: (\S+): tasks? ([\d,\- \[\]]+): (.+)"), _Reader._tasks),
@@ -461,12 +470,8 @@ _LINES: tuple[tuple[re.Pattern[str], _Take], ...] = (
     *((pattern, _Reader._ended) for pattern in _ENDS),
     (_DEEPSPEED, _Reader._deepspeed),
     (re.compile(r"running low on memory|memory pressure \(OOM\)"), _Reader._of_memory),
-    (re.compile(r"Peer host:(.*)"),
-     lambda _, found, line, source: iter([Death(
-         Process(None, found[1].strip() or None), "exit", source, line.time,
-         text="Open MPI does not know how")])),
-    (re.compile(r"exit code 137"),
-     lambda _, found, line, source: iter([_ended(line.process, 137, source, time=line.time)])),
+    (re.compile(r"Peer host:(.*)"), _Reader._peer),
+    (re.compile(r"exit code 137"), _Reader._killed),
     (re.compile("|".join(_OF_RAY)), _Reader._ray),
 )  # fmt: skip
 

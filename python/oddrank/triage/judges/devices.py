@@ -133,9 +133,10 @@ def _suspect(
     """Makes one suspect of all faults of the same processes or device: the worst one first."""
     processes = ties.processes(group[0])
     sure = {id(t): _certainty(t, stall, tied=bool(processes)) for t in group}
-    worst, *_ = group = sorted(
+    group = sorted(
         group, key=lambda t: (-sure[id(t)], not t.fatal, not _of_a_gpu(t), t.time or 0.0)
     )  # fmt: skip
+    worst = group[0]
     cause, certainty = causes.DEVICE, sure[id(worst)]
     rule = "fault-of-its-host" if processes else "fault-of-no-known-rank"
     if processes and (worst.hits or _of_a_gpu(worst)):
