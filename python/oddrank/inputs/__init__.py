@@ -10,13 +10,18 @@ HEAD = 64 << 10
 _LAST_TIME = 1 << 33  # the year 2242
 
 
+def is_pickle(head: bytes) -> bool:
+    """Returns whether a file that begins so is a pickle of a protocol up to 5: no text is."""
+    return len(head) > 1 and head[0] == 0x80 and head[1] <= 5
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One file to read. name: as the user sees it, a.tar:rank3.txt for a member of an archive.
 
-    path: the file itself, or an unpacked copy of it. head: its first HEAD bytes. rank, label: of
-    its process, where its folders say them (log_lines.placed). written_ns: when it was last
-    written, which tells the year of times that name none; 0: not known.
+    path: the file itself, or an unpacked copy of it. head: its first HEAD bytes, of a pickle
+    fewer. rank, label: of its process, where its folders say them (log_lines.placed). written_ns:
+    when it was last written, which tells the year of times that name none; 0: not known.
     """
 
     name: str

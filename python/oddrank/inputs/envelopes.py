@@ -22,8 +22,6 @@ _MOST_LEFT = 0.2  # of the lines that are looked at may not fit
 _MOST_WHOLE = 256 << 20  # bytes of a file that is one JSON text
 _MOST_PODS = 4096
 
-_PICKLE = re.compile(rb"\x80[\0-\5]")
-
 Peel = Callable[[bytes], bytes | None]
 """Returns a line, which has no newline, without its envelope; None if it does not fit."""
 
@@ -38,8 +36,6 @@ class Envelope:
 
 def found(head: bytes) -> Envelope | None:
     """Returns the envelope of a file that begins so; None if there is none."""
-    if _PICKLE.match(head):  # of which many are given, and no text begins so
-        return None
     if head.lstrip()[:1] in b'{["':
         for envelope, tells in _WHOLE:
             if tells.search(head):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from oddrank.errors import OddrankError
-from oddrank.inputs import HEAD, Item, Notes, envelopes, unix_time
+from oddrank.inputs import HEAD, Item, Notes, envelopes, is_pickle, unix_time
 
 # Unpacked copies: at most so many bytes, and at most half of the free space of the folder.
 _MOST_UNPACKED = 64 << 30
@@ -30,6 +30,7 @@ _MOST_GROWTH, _MAY_GROW_TO = 1000, 64 << 20
 _MOST_FILES = 1 << 20
 _DEEPEST = 4  # archives inside archives
 _CHUNK = 1 << 20
+_HEAD_OF_PICKLE = 512  # they come by the thousand, and their readers need no more
 _MOST_WORDS = 200  # of a command's error
 # Modules that unpack raise more kinds of errors than they document: struct.error, RuntimeError (a
 # password), NotImplementedError (a method), OverflowError, ZstdError, ...
@@ -186,7 +187,9 @@ class _Unpacker:
                 )
                 return
             with path.open("rb") as file:
-                head = file.read(HEAD)
+                head = file.read(_HEAD_OF_PICKLE)
+                pickled = is_pickle(head)
+                head += b"" if pickled else file.read(HEAD - len(head))
         except OSError as error:
             self._notes.add(name, f"not readable: {error.strerror}")
             return
@@ -196,7 +199,8 @@ class _Unpacker:
         if self._records and name in self._notes.named and (lines := self._records(head)):
             unpack = _compressed_by(lambda path: nullcontext(lines(path)), lambda opened: opened)
         if unpack is None:
-            envelope = envelopes.found(head) if self._peel and depth < _DEEPEST else None
+            peel = self._peel and depth < _DEEPEST and not pickled
+            envelope = envelopes.found(head) if peel else None
             copy = self._peeled(envelope, name, path) if envelope else None
             if copy is None:
                 yield Item(name, path, found.st_size, head, written_ns=found.st_mtime_ns)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from oddrank import _native
-from oddrank.inputs import Item, Notes, unix_time
+from oddrank.inputs import Item, Notes, is_pickle, unix_time
 from oddrank.triage import facts
 from oddrank.triage.evidence import Kind, rank_in_name, without_other_ranks
 
@@ -24,7 +24,7 @@ def sniff(item: Item) -> bool:
     Every pickle is taken: one that is no dump, or is not plain data, must be refused in words.
     """
     head = item.head
-    if len(head) > 1 and head[0] == 0x80 and head[1] <= 5:
+    if is_pickle(head):
         return True
     start = head[:64].lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     return start in (b"{", b"[") and any(mark in head for mark in _MARKS)
