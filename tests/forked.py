@@ -192,7 +192,7 @@ def _fork_workers() -> None:
 
 
 # Frames of tests/ would be the user's: stacks shall begin with the script, as they do elsewhere.
-for _function in (run_python, _fork_workers):
+for _function in (run_python, of_this, _fork_workers):
     _function.__code__ = _function.__code__.replace(co_filename="<frozen runpy>")
 
 

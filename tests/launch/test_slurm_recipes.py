@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from netns import PATH
+from oddrank.errors import OddrankError
 from oddrank.switches import order_file
 from patience import until
 from processes import shell_script
@@ -292,7 +293,8 @@ def test_a_chain_goes_on_after_its_time_limit_ends_by_the_switch_and_does_not_st
     slurm.call("scancel", "--signal=KILL", f"{running(slurm, number)}.0")  # as at the time limit
     until(elements(2), SECONDS)
     slurm.call(sys.executable, "-m", "oddrank", "switch", "kill", str(switch))
-    order_file.write(switch, "save", "alice@login1")
+    with pytest.raises(OddrankError, match="says kill"):
+        order_file.write(switch, "save", "alice@login1")
     assert end_of(slurm, number) == {"FAILED", "COMPLETED", "CANCELLED"}
     first, second = said(tmp_path, 0), said(tmp_path, 1)
     assert [one[0] for one in first] == ["begins", "save", "begins", "kill"]

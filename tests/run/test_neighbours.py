@@ -49,7 +49,7 @@ def test_of_two_jobs_of_one_user_on_a_host_only_the_one_that_hangs_is_named(tmp_
             env={**os.environ, **shared}, text=True,
         )  # fmt: skip
         assert where.stdout.count(": 2 of 2 ranks, 2 alive") == 1, where.stdout + where.stderr
-        assert where.stderr.count(" (2 ranks, last event ") == 1, where.stderr
+        assert where.stderr.count("also here: ") == 1, where.stderr
         assert healthy.said == []
         assert healthy.history == []
 
