@@ -1,6 +1,7 @@
 """Words for what sentences of triage are made of: processes, calls, groups, places."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from oddrank.finding import Who, group_name, ranks_text
 from oddrank.triage.facts import Call, Frame, Group, Process, ranks
@@ -47,6 +48,7 @@ def call_text(call: Call | None) -> str:
     return call.op if call.seq is None else f"{call.op or 'call'} {call.seq}"
 
 
+@lru_cache(maxsize=1 << 12)  # asked for each rank, and folding all ranks takes long
 def group_text(group: Group | None) -> str:
     """Returns a group by its description or name, with its ranks if they are few."""
     if group is None or not (group.name or group.text or group.ranks):
