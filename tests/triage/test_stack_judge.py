@@ -284,7 +284,7 @@ def test_the_kernel_says_what_a_rank_waits_for(golden):
 
 def test_where_all_wait_or_none_does(golden):
     unknown, other = ALL_REDUCE.replace(":20", ""), ALL_REDUCE.replace(":20", ":30")
-    silent = ("not-entered-or-inside", (2,), 1)
+    silent, slept = ("not-entered-or-inside", (2,), 1), COMPUTE.replace(":7", ":5")
     check(golden, {
         "two calls": ([stack(ALL_REDUCE, 0, 1, 3), stack(BARRIER, 2)], nobody()),
         "one call at two lines": ([stack(ALL_REDUCE, 0, 1), stack(other, 2)], nobody()),
@@ -297,6 +297,12 @@ def test_where_all_wait_or_none_does(golden):
             ([stack(f"read_device (train.py:1)\n{TRAIN}", 3, state="idle+gil", gil=True)],
              nobody("outside")),
         "none waits": ([stack(DATALOADER, 0, 1), stack(COMPUTE, 2, 3)], nobody("outside")),
+        "none waits, at lines of one function, and one has no line":
+            ([stack(COMPUTE, 0, 3), stack(slept, 1), stack(COMPUTE.replace(":7", ""), 2)],
+             nobody("outside")),
+        "none waits, at many lines of one function":
+            ([stack(COMPUTE.replace(":7", f":{20 + r}"), r) for r in range(10)],
+             nobody("outside")),
         "one stack is missing": ([WAIT, World(4, Source("a"))], nobody()),
         "the only one that wrote no dump of itself": ([OWN], silent),
         "and another tool looked at it": ([OWN, stack(NORM, 2)], silent),

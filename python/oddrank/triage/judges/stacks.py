@@ -222,13 +222,7 @@ def _all_wait(
     """Nobody stands outside: a rank without a stack, a GPU, a network or a circle is to blame."""
     victims = (*waiting, *maybe)
     jammed = [s for s in maybe if s.leaf.frame and "Launch" in s.leaf.frame.function]
-    lines: dict[object, list[Stand]] = defaultdict(list)
-    known: dict[object, int | None] = {}
-    for stand in sorted(waiting, key=lambda stand: stand.place[3] is None):
-        call, line = stand.place[:3], stand.place[3]
-        first = known.setdefault(call, line)
-        lines[call, line or first].append(stand)  # an unknown line may be any of its call
-    calls = sorted(lines.values(), key=len, reverse=True)
+    calls = sorted(_by_line(waiting), key=len, reverse=True)
     differ = len(calls) > 1 and not maybe
     points = list(_points(victims))
     if differ:
@@ -272,6 +266,17 @@ def _groups(stands: Iterable[Stand]) -> list[list[Stand]]:
     return [*groups[: _MOST_GROUPS - 1], *filter(None, [last])]
 
 
+def _by_line(stands: Iterable[Stand]) -> list[list[Stand]]:
+    """Returns processes that stand at one line: an unknown one may be any of its call."""
+    lines: dict[object, list[Stand]] = defaultdict(list)
+    known: dict[object, int | None] = {}
+    for stand in sorted(stands, key=lambda stand: stand.place[3] is None):
+        call, line = stand.place[:3], stand.place[3]
+        first = known.setdefault(call, line)
+        lines[call, line or first].append(stand)
+    return [*lines.values()]
+
+
 def _call(stands: Sequence[Stand], culprits: Sequence[Stand] = ()) -> Call:
     """Returns the call in which those stand that came the way of a culprit, then that of most.
 
@@ -305,10 +310,14 @@ def _processes(stands: Iterable[Stand]) -> tuple[Process, ...]:
 
 
 def _points(stands: Sequence[Stand], before: str = "") -> tuple[Point, ...]:
-    return tuple(
-        Point(f"{before}{who(_processes(group))} {_doing(group[0])}", group[0].thread.source)
-        for group in _groups(stands)
-    )
+    rows = [row for group in _groups(stands) for row in _by_line(group)]
+    points = [
+        Point(f"{before}{who(_processes(row))} {_doing(row[0])}", row[0].thread.source)
+        for row in rows[:_MOST_GROUPS]
+    ]
+    if more := [stand for row in rows[_MOST_GROUPS:] for stand in row]:
+        points.append(Point(f"{before}{who(_processes(more))} elsewhere"))
+    return tuple(points)
 
 
 def _doing(stand: Stand) -> str:
