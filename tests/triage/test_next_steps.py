@@ -30,6 +30,7 @@ ELSEWHERE = Stack((Frame("f"),), (Thread(Process(1)),))
 GONE, STOP = Death(Process(1), "exit", HERE, code=1), Stop("SLURM", HERE)
 OFF, RECORD = Advice("flight-recorder", HERE), Activity(RANK, HERE)
 DUMP = Advice("flight-recorder-dump:/tmp/x_rank_3", HERE)
+SAVED = Advice("saved:/shared/oddrank-collected/x", HERE)
 OOM = Trouble("oom", "out of memory", HERE, "n1")
 COUNTS = Counts("c", "", ((0, 1), (1, 2)), HERE)
 NCCL, GLOO = (Progress(RANK, Group("0"), HERE, backend) for backend in ("nccl", "gloo"))
@@ -112,6 +113,7 @@ ROWS = {
         (suspect("mismatch", at=Call(7, "barrier", site=(Frame("f"),))), [], []),
     "lost": (LOST, [NCCL], [*STUCK_KEYS, "COLL"]),
     "lost on gloo": (LOST, [GLOO], STUCK_KEYS),
+    "lost, and oddrank run saved it": (LOST, [GLOO, SAVED], ["saved", "py-spy"]),
     "lost, and a log names dumps": (LOST, [DUMP, GLOO], ["flight-recorder-dump", *STUCK_KEYS]),
     "never more than four":
         (replace(LOST, trouble=(Trouble("xid", "", HERE), Trouble("network", "", HERE)),

@@ -38,6 +38,11 @@ _DOING = {
     "peers": "[waits|wait] for other ranks",
     "running": "[runs|run]",
 }
+# Words of what `oddrank run` said, and what they tell.
+_TOLD: dict[str, Condition] = {
+    " stuck": "stuck", " circle": "stuck", " slow": "slow", " issued": "mismatch",
+    " broken": "broken", " fault": "broken", " joined": "missing",
+}  # fmt: skip
 _MOST_CALLS = 4  # that a sentence names
 _CHOICE = re.compile(r"\[([^]|]*)\|([^]]*)\]")
 _SIZES = re.compile(r"(\d+) vs\.? (\d+)")
@@ -125,10 +130,6 @@ _MAYBE_AWAITED = _text(
 def _inside_call(suspect: Suspect) -> tuple[Condition, str]:
     own, at = suspect.own, suspect.at
     return (_INSIDE_OLDER if own and at and own.seq != at.seq else _INSIDE)(suspect)
-
-
-def _entered_or_inside(suspect: Suspect) -> tuple[Condition, str]:
-    return (_ENTERED_OR_INSIDE if suspect.certainty else _MAYBE_AWAITED)(suspect)
 
 
 def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
@@ -262,6 +263,12 @@ def _told_to_end(suspect: Suspect) -> str:
     return f"{name} was told to end ({by}){at}; its log does not say why"
 
 
+def _told(suspect: Suspect) -> tuple[Condition, str]:
+    text = (suspect.death and suspect.death.text) or _said(suspect)[0]
+    found = (how for word, how in _TOLD.items() if word in text.partition(";")[0])
+    return next(found, "dead"), text
+
+
 def _sizes_differ(suspect: Suspect) -> str:
     death = suspect.death or _SOME_END
     name = who([death.process]) if death.process.key else "a process"
@@ -318,7 +325,8 @@ CYCLE = Cause("cycle", "others",
           opposed_messages="{name} {may}wait for each other: {circle}{waiters}"))
 NOT_ENTERED = Cause("not-entered", "call", _stuck("[it has|they have] not entered {at}", "{there}"))
 INSIDE_CALL = Cause("inside-call", "call", _inside_call)
-NOT_ENTERED_OR_INSIDE = Cause("not-entered-or-inside", "call", _entered_or_inside)
+NOT_ENTERED_OR_INSIDE = Cause("not-entered-or-inside", "call",
+    lambda suspect: (_ENTERED_OR_INSIDE if suspect.certainty else _MAYBE_AWAITED)(suspect))
 NODE_LOST = Cause("node-lost", "hub",
     _text("dead", "{name} {be} dead: all of [its|their] processes ended{step}{waiters}"))
 LINK_CUT = Cause("link-cut", "hub",
@@ -338,6 +346,7 @@ UNREACHABLE_ROOT = Cause("unreachable-root", "hub",
     _text("broken", "{name} {be} broken: no way to rank 0{step}: {first}"))
 SETTINGS = Cause("settings", "device", _settings)
 APPLICATION = Cause("application", "device", _application)
+TOLD = Cause("told", "end", _told)
 LAUNCHER_GONE = Cause("launcher-gone", "hub", _text("unknown", "{first}; no rank is at fault"))
 NO_ADDRESS = Cause("no-address", "hub",
     _text("unknown", "no rank can be named: rank 0's address did not get into torch's store, so"

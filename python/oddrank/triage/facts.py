@@ -356,6 +356,7 @@ class Stop:
     """Somebody told the whole job to end, and nobody's fault is known by that.
 
     what: who was told, as a sentence names it: torchrun, SLURM. why: its own words, if it has any.
+    named: whom `oddrank run`, which watched the job, named with these words.
     """
 
     what: str
@@ -365,6 +366,7 @@ class Stop:
     why: str = ""
     wall: bool = False
     """The source names no zone."""
+    named: tuple[Process, ...] = ()
 
 
 # The code of kills that a cgroup counts: of some process in it, and nobody knows when.

@@ -15,6 +15,7 @@ RULES = {
     "first-end": "no other end is known to have come before",
     "ended-from-outside": "somebody or something ended all ranks, and no other evidence says why",
     "told-to-end": "what ends a job from outside says nothing of its ranks",
+    "told-by-run": "oddrank run watched the job, and named it",
     "finished": "the others wait in a call that it never made, and it ended with exit code 0",
     "last-to-end": "all other ranks have ended with exit code 0, and it stands still",
     "same-end-everywhere": "every rank ended by the same: the code is odd, no rank",

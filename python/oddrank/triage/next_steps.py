@@ -38,6 +38,8 @@ class Case:
         troubles = suspect.trouble if cause is not causes.APPLICATION else ()
         self.kinds = {trouble.kind for trouble in troubles}
         self.advice = {fact.key for fact in view.facts if isinstance(fact, Advice)}
+        saved = [a.partition(":")[2] for a in self.advice if a.startswith("saved:")]
+        self.saved = max(saved, default="")  # names begin with their time: the newest
         self.has_stack = any(t.process in own for s in view.stacks for t in s.threads)
         self.has_kernel_log = any(t.kind in _GPU_KINDS or t.kind == "oom" for t in view.troubles)
         # Whether oddrank's recorder was on.
@@ -71,6 +73,7 @@ _OF_PYTHON = "python -m profiling.sampling dump -a"
 _STACKS = _OF_PYTHON if sys.version_info >= (3, 15) else "py-spy dump --native --pid"
 
 STEPS: tuple[Step, ...] = (
+    Step("saved", lambda c: bool(c.saved) and not c.recorded, "oddrank triage {saved}"),
     Step("second look", lambda c: c.suspect.rule.startswith("stacks-") and c.suspect.certainty < 2
          and c.suspect.rule != "stacks-awaited-still" and not c.over,
          "take the stacks again after a minute, into other files, and give both to oddrank triage"),
@@ -151,7 +154,7 @@ STEPS: tuple[Step, ...] = (
          lambda c: c.suspect.rule == "awaited-and-silent" and bool(c.view.progress),
          "TORCH_FR_DUMP_TEMP_FILE=/shared/folder/dump_  (one folder for all nodes)",
          "torch 2.9+; before: TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
-    Step("oddrank run", lambda c: not c.recorded
+    Step("oddrank run", lambda c: not (c.recorded or c.saved)
          and (c.waits or c.suspect.cause in (causes.INFINITE_LOOP, causes.MOVING)
               or c.suspect.rule == "told-to-end"),
          "torchrun ... -m oddrank run train.py  (records where each rank is)"),
@@ -179,7 +182,7 @@ def _text(step: Step, case: Case) -> str:
         pid="PID" if first.pid is None else first.pid, host=host or of_rank,
         rank="" if first.rank is None else first.rank, pod=first.host or "POD",
         when="the next time it is stuck" if case.over else "while it is stuck",
-        dumps=", ".join(dumps)[:200],
+        dumps=", ".join(dumps)[:200], saved=case.saved,
     )  # fmt: skip
     text += f"  [{step.versions}]" if step.versions else ""
     return f"{text}; {_TIMING}" if step.timing else text

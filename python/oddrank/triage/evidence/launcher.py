@@ -19,7 +19,17 @@ from oddrank.triage.evidence import (
 )
 from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.evidence.nccl_ras import ranks_of
-from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Stop, Trouble, World
+from oddrank.triage.facts import (
+    Advice,
+    Death,
+    Fact,
+    Identity,
+    Process,
+    Source,
+    Stop,
+    Trouble,
+    World,
+)
 
 _AGENT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _CLOSING = re.compile(r"[Ss]ending process (\d+) closing signal (\w+)")
@@ -109,8 +119,8 @@ def _told(said: dict[str, str | None], line: Line, source: Source) -> Death:
 
 
 _OF_ROW: dict[str, Callable[[str], object]] = {
-    "when": lambda text: time_in(text)[0] or 0.0, "host": lambda text: text.strip() or None,
-    "traceback": lambda text: (text,),
+    "when": lambda text: time_in(text)[0] or 0.0, "traceback": lambda text: (text,),
+    "host": lambda text: None if text.strip() in ("", "localhost") else text.strip(),
 }  # fmt: skip
 
 
@@ -190,7 +200,8 @@ class _Reader:
         self._hydra: list[Death] = []  # by Intel's mpirun, which kills those that are left
         self._failed = False  # a task of srun or horovodrun, which then kill the others
         self._sum: Death | None = None  # of Ray's memory monitor
-        for line in log.of("launcher"):
+        self._verdict: Stop | None = None  # the last one of `oddrank run`
+        for line in (line for line in log.lines if line.reader in ("launcher", "told")):
             # Prefixes tell the agents of several nodes apart.
             _, _, task, _, _, host, pod = line.writer
             node = task, host, pod
@@ -230,6 +241,8 @@ class _Reader:
             yield from self._mpi_done(writer)
         if self._sum and not dead:
             yield self._sum
+        if self._verdict:
+            yield self._verdict
         killed = [death for death in self._hydra if death.signal == 9]
         told = [death for death in self._hydra if death.how != "abort"]  # else it was cut off
         own = [death for death in told if death.signal not in (9, 15)]
@@ -255,6 +268,19 @@ class _Reader:
     def _told_to_end(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
         number = int(found[1]) if found[1].isdecimal() else _NAMED.get(found[1])
         yield Stop("torchrun", source, line.time, number)
+
+    def _of_run(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
+        """Keeps whom `oddrank run` named last: nobody if the job went on."""
+        stop = Stop("oddrank run", source, why=found["text"] or found["ends"] or "")
+        if found["saved"]:
+            yield Advice(f"saved:{found['saved'].strip()}", source)
+        elif found["ends"]:
+            yield stop
+        elif found["text"] and not re.search("does not tell|can't be told", found["text"]):
+            named = tuple(Process(rank, found["host"]) for rank in ranks_of(found["named"]))
+            self._verdict = replace(stop, named=named)
+        else:
+            self._verdict = None
 
     def _over_limit(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
         why = found["torque"] or found["why"]
@@ -457,6 +483,11 @@ def _ranks_by_pid(known: dict[int, int], pids: list[int]) -> dict[int, int]:
 _Take: TypeAlias = Callable[[_Reader, re.Match[str], Line, Source], Iterator[Fact]]
 # The first that a line fits counts.
 _LINES: tuple[tuple[re.Pattern[str], _Take], ...] = (
+    (re.compile(r"oddrank: (?:corrected: )?(?:(?P<text>ranks? (?P<named>\d[\d, -]*)(?:(?<= )\("
+                r"(?P<host>[^),]+).*?\))?(?:'s .{1,60}?)? ?\b(?:is|are|may|was|were|has|have|raised"
+                r"|died|ended|issued|wait for each other)\b.*)|went on after .*"
+                r"|.* is saved: oddrank triage (?P<saved>.+)"
+                r"|ends all ranks, (?P<ends>as --on-stall kill asks))"), _Reader._of_run),
     (re.compile(r"Received (?:Signals\.)?(\w+) death signal"),
      _Reader._told_to_end),
     (re.compile(r"srun: error: (?:Node failure on (\S+)|(\S+): .*[Nn]ode fail)"),
@@ -520,5 +551,5 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
 
 KIND = Kind(
     "launcher", False,
-    lambda item: _is_error_file(item) or log_lines.has(item, "launcher", "world"), _read,
+    lambda item: _is_error_file(item) or log_lines.has(item, "launcher", "told", "world"), _read,
 )  # fmt: skip

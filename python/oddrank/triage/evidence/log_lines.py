@@ -27,6 +27,10 @@ def _alone(words: str) -> tuple[tuple[str, int], ...]:
 # Reader -> words of its lines, and how many lines of the same writer come with each (see
 # csrc/logs/scanner.hpp). A line with several words belongs to the first.
 WORDS: dict[str, tuple[tuple[str, int], ...]] = {
+    "told": _alone(
+        "oddrank: rank|oddrank: corrected: |oddrank: went on after|is saved: oddrank triage |"
+        "oddrank: ends all ranks, as --on-stall"
+    ),
     "watchdog": (
         *_alone(
             "Watchdog caught collective operation timeout|detected by watchdog|"
@@ -242,7 +246,9 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
     if not behind or _is_of_launcher(behind):
         restarted = 0  # the ranks that it started have said nothing
     lines = []
-    year = _year(found["matches"])
+    # The year that lines of a log name is that of the others.
+    years = {said[1] for match in found["matches"] if (said := _A_YEAR.search(match[2]))}
+    year = int(years.pop()) if len(years) == 1 else 0
     for number, needle, text, writer, time, follows in found["matches"]:
         reader, word = _READERS[needle]
         if number < restarted:
@@ -272,12 +278,6 @@ def _is_of_launcher(matches: Sequence[Sequence[Any]]) -> bool:
         and all(each[5] for each in rest)
         and any(part in each[2] for each in rest for part in LAUNCHERS)
     )
-
-
-def _year(matches: Iterable[Sequence[Any]]) -> int:
-    """Returns the year that lines of a log name, for the others; 0 if they name none."""
-    years = {found[1] for match in matches if (found := _A_YEAR.search(match[2]))}
-    return int(years.pop()) if len(years) == 1 else 0
 
 
 def _file_rank(item: Item) -> int | None:

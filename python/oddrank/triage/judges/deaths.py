@@ -36,9 +36,18 @@ def judge(view: View) -> list[Suspect]:
     A job that somebody told to end has no culprit, unless a process ended before, by itself.
     """
     found = _judge(view)
-    if view.stops and all(s.rule == "ended-from-outside" for s in found):
-        return [_told(view.stops)]
-    return found
+    left = [s for s in found if s.rule != "ended-from-outside"]
+    if named := [stop for stop in view.stops if stop.named]:
+        return [*left, _said(named[-1])]
+    return [_told(view.stops)] if view.stops and not left else found
+
+
+def _said(stop: Stop) -> Suspect:
+    """`oddrank run` watched the job, and knows more than what is left of it."""
+    certainty = 0 if " may " in stop.why.partition(";")[0] else 2
+    death = Death(stop.named[0], "exit", stop.source, text=stop.why)
+    point = Point(f"oddrank run said: {stop.why}", stop.source)
+    return Suspect(causes.TOLD, stop.named, "told-by-run", certainty, (point,), death=death)
 
 
 def _told(stops: Sequence[Stop]) -> Suspect:
