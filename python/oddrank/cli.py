@@ -61,7 +61,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class CommandGroup(click.Group):
-    """Shows the whole first sentence of each command in its help."""
+    """Shows the whole first sentence of each command in its help; knows what was meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            known = [*self.list_commands(ctx), *(o for p in self.get_params(ctx) for o in p.opts)]
+            ctx.fail(f"No such command {args[0][:40]!r}{near(args[0], known)}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = []
@@ -74,7 +82,7 @@ class CommandGroup(click.Group):
             formatter.write_dl(rows)
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(CommandGroup):
     """Imports only the command that runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -97,7 +105,7 @@ class _LazyGroup(click.Group):
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, message="oddrank %(version)s")
+@click.version_option(__version__, "-V", "--version", message="oddrank %(version)s")
 def _oddrank() -> None:
     from oddrank import launch
 
@@ -266,7 +274,7 @@ def near(name: str, known: Sequence[str]) -> str:
     """Returns a "did you mean" with the nearest known name; "" if none is near."""
     from difflib import get_close_matches
 
-    plain = {one.replace("_", ""): one for one in known}
+    plain = {one.replace("_", "").replace("-", ""): one for one in known}
     wanted = name[:40].lower().replace("_", "").replace("-", "")
     found = get_close_matches(wanted, plain, n=1, cutoff=0.75)
     return f"; did you mean {plain[found[0]]}?" if found else ""

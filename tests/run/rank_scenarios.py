@@ -171,6 +171,16 @@ def test_no_rank():
     pass
 
 
+@pytest.mark.ranks("gold", level=3)
+def test_mark_of_another_plugin(tmp_path):
+    assert tmp_path.exists()
+
+
+@pytest.mark.ranks
+def test_another_mark_of_another_plugin():
+    pass
+
+
 def test_without_the_mark(ranks):
     pass
 

@@ -101,6 +101,7 @@ PASS = [
     "test_each_rank_knows_its_place", "test_parameters_and_fixtures[a[b]::c/d-3]",
     "test_parameters_and_fixtures[\\xfc-4]", "TestClass.test_method", "TestUnittest.test_passes",
     "TestUnittest.test_without_the_mark", "test_leaves_children", "test_warns",
+    "test_mark_of_another_plugin", "test_another_mark_of_another_plugin",
 ]  # fmt: skip
 # Test -> how it ends, its verdict, and what else is told of it.
 SAID = {
@@ -184,6 +185,12 @@ def test_what_ranks_print_is_shown_by_rank_once_and_where_it_is_long_shortened(s
     assert "test_scenarios.py" in re.search(r"SKIPPED .*rank 1 has no data.*", seen.output)[0]
     shown = seen["test_assertions_are_rewritten"].text
     assert shown.count("    def test_assertions_are_rewritten(ranks):") == 1
+
+
+def test_marks_of_another_form_are_left_alone_with_one_warning_a_process(tmp_path):
+    found = run(tmp_path, "-n", "0", "-W", "error", "-k", "of_another_plugin")
+    assert [one.kind for one in found.outcomes.values()] == ["passed", "passed"]
+    assert found.output.count("is none of oddrank's") == 1
 
 
 def test_no_process_outlives_its_test(seen):

@@ -1,12 +1,13 @@
 """`oddrank run`: runs a training script unchanged, watched and recorded."""
 
+import os
 import shutil
 from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
 
-from oddrank.cli import Seconds, html_option, prometheus_file, refuse_shared, writable
+from oddrank.cli import Seconds, html_option, near, prometheus_file, refuse_shared, writable
 from oddrank.errors import OddrankError
 from oddrank.run.arm import ACTIONS, COLLECT, OUTPUT, STALL
 from oddrank.trace.arm import BUDGET
@@ -89,6 +90,10 @@ def command(  # noqa: PLR0917 (click passes them by name)
 ) -> NoReturn:
     from oddrank.run import script, start
 
+    if program.startswith("-") and not os.path.exists(program):
+        option = program.partition("=")[0][:40]
+        known = [name for param in command.params for name in param.opts]
+        raise click.UsageError(f"No such option {option}{near(option, known)}")
     options = start.Options(html=html_path, **watch)
     files = {
         "--json": options.json, "--exclude": options.exclude, "--html": options.html,

@@ -5,6 +5,7 @@ marker. PYTEST_DONT_REWRITE: no test is in here.
 """
 
 import importlib
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property, partial
@@ -56,6 +57,7 @@ class Ranks:
         return f"<rank {self.rank} of {self.world}>"
 
 
+_warned: list[pytest.Mark] = []
 HERE: Ranks | None = None
 """Set in the processes that are ranks."""
 
@@ -115,10 +117,24 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Lets the ranks set the test up, run it and tear it down; this process sets up nothing."""
     mark = item.get_closest_marker("ranks") if HERE is None else None
-    if mark is not None and isinstance(item, pytest.Function):
+    if mark is not None and isinstance(item, pytest.Function) and _is_ours(mark):
         changed: Any = item
         changed.setup = changed.teardown = lambda: None
         changed.runtest = partial(_run, item, mark)
+
+
+def _is_ours(mark: pytest.Mark) -> bool:
+    """Returns whether a mark has the form of ours; warns once of another, also under -W error."""
+    known = {"n", "deadline", "fresh"}.issuperset(mark.kwargs) and len(mark.args) < 3
+    if known and isinstance(next(iter(mark.args), mark.kwargs.get("n")), int):
+        return True
+    if not _warned:
+        _warned.append(mark)
+        text = "a mark `ranks` is none of oddrank's, ranks(4, deadline=60): its test runs as always"
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn(pytest.PytestWarning(text), stacklevel=2)
+    return False
 
 
 def pytest_unconfigure() -> None:
