@@ -334,7 +334,11 @@ def test_of_several_jobs_the_newest_counts_and_of_each_its_last_run(tmp_path):
             records_itself("oddrank.step(1)", environ)
     found = read(tmp_path)
     assert {Path(i.source.file).parts[-3] for i in found.all(facts.Identity)} == {"newer"}
-    assert [line for line in found.notes.lines if "an older job: its 2 records" in line]
+    assert [line for line in found.notes.lines if "an older run: its 2 records" in line]
+    (folder,) = {file.parent for file in (tmp_path / "older").rglob("*.trace")}
+    said = triage.made(triage.read([str(tmp_path)])).summary
+    assert f"2 jobs are here, this is the newest; another: oddrank triage {folder}" in said
+    assert "not read" not in said
 
 
 def test_garbage_gives_a_line(tmp_path):

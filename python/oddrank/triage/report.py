@@ -18,7 +18,7 @@ from oddrank.triage import (
     verdict,
     words,
 )
-from oddrank.triage.evidence import kinds
+from oddrank.triage.evidence import kinds, record
 from oddrank.triage.facts import MOST_RANKS, Fact
 from oddrank.triage.next_steps import next_steps
 from oddrank.triage.suspects import Point, Suspect
@@ -145,10 +145,14 @@ def made(triage: Triage) -> Report:
 
 def _why(triage: Triage) -> str:
     read = ", ".join(f"{files} {name}" for name, (files, _) in triage.read.items())
-    skipped, lost = len(triage.notes.lines), triage.notes.lost_text
+    others = [line for line in triage.notes.lines if record.OTHER in line]
+    skipped, lost = len(triage.notes.lines) - len(others), triage.notes.lost_text
     rest = f" in {triage.folder}" if triage.folder else ""
     if skipped and (triage.suspects or not lost):
         rest += f"; not read: {skipped} (see skipped in the JSON, or --explain)"
+    if others:
+        other = record.OTHER + others[-1].partition(record.OTHER)[2]
+        rest += f"; {len(others) + 1} jobs are here, this is the newest; another: {other}"
     if triage.jobs > 1:
         rest += f"; {triage.jobs} jobs or moments, each judged alone"
     if pauses := [on_purpose(one) for one in triage.suspects if one.cause is causes.PAUSED]:

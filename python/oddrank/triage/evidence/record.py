@@ -1,12 +1,14 @@
 """oddrank's own record files, and the states that `oddrank collect` keeps beside copies."""
 
 import re
+import shlex
 import signal
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +23,7 @@ from oddrank.triage.evidence.record_calls import Seat
 # The recorder's thread that samples.
 _WANTS_GIL = facts.Frame("PyGILState_Ensure", "", None, True)
 _SPAWNED = re.compile(r"ProcessExitedException: process (\d{1,5}) terminated with signal (SIG\w+)")
+OTHER = "oddrank triage "  # before a job that is not judged here
 _KERNEL_WORDS = ("running", "stopped", "uninterruptible", "zombie", "dead")
 
 
@@ -68,7 +71,7 @@ def _facts(
     known = {(s.pid, s.started): s for s in ranks.seen_now(found)} | collected
     every = [
         Seat(rank, known.get((rank.pid, rank.started)), facts.Source(names[rank.file]))
-        for rank in _newest_run(found, notes)
+        for rank in _newest_run(found, names, notes)
     ]
     chosen = [seat for seat in every if not seat.rank.is_child]
     seats = [record_calls.with_history(seat, len(chosen), notes) for seat in chosen]
@@ -78,7 +81,10 @@ def _facts(
         if size > 1:
             yield facts.World(size, source)
     anybody = any(s.seen is not None and not s.gone for s in seats)
-    anybody = anybody or _alone_without_a_word(seats)
+    # One rank is gone without a word, and all others lost it in a call.
+    spoke = [seat.rank for seat in seats if seat.rank.end.how != "no word"]
+    alone = len(spoke) + 1 == len(seats) and all(map(record_calls.last_failed, spoke))
+    anybody = anybody or alone
     killed = _killed(as_recorded, [seat.rank for seat in seats])
     for seat in seats:
         rank, seen, process, source = seat.rank, seat.seen, seat.process, seat.source
@@ -190,7 +196,7 @@ def _is_unexplained(seen: Seen) -> bool:
     return seen.state in ("dead", "zombie") and seen.signal is None and seen.code is None
 
 
-def _newest_run(found: Sequence[Rank], notes: Notes) -> list[Rank]:
+def _newest_run(found: Sequence[Rank], names: Mapping[str, str], notes: Notes) -> list[Rank]:
     """Returns the ranks of the newest run of the newest job; a note for each other job."""
     by_job: dict[str, list[Rank]] = defaultdict(list)
     for rank in found:
@@ -201,15 +207,22 @@ def _newest_run(found: Sequence[Rank], notes: Notes) -> list[Rank]:
         by_job.items(),
         key=lambda job: (any(r.alive for r in job[1]), max(r.last or 0.0 for r in job[1])),
     )
-    for name, others in in_order[:-1]:
-        notes.add(
-            f"job {name}", f"an older job: its {len(others)} records are not used", lost=False
-        )
-    name, newest = in_order[-1]
-    earlier = sum(1 for rank in newest if rank.runs_back and not rank.is_child)
-    if earlier:
-        notes.add(f"job {name}", f"{earlier} records of earlier runs are not used", lost=False)
-    return [rank for rank in newest if rank.runs_back == 0]
+    *older, (name, newest) = in_order
+    older.append((name, [rank for rank in newest if rank.runs_back and not rank.is_child]))
+    current = [rank for rank in newest if rank.runs_back == 0]
+    for name, others in filter(itemgetter(1), older):
+        why = f"an older run: its {len(others)} records are not used"
+        folder = _folder(others, names)
+        if folder.is_dir() and folder != _folder(current, names):
+            why += f": {OTHER}{shlex.quote(str(folder))}"
+        notes.add(f"job {name}", why, lost=False)
+    return current
+
+
+def _folder(found: Sequence[Rank], names: Mapping[str, str]) -> Path:
+    """Returns the folder of a job, of which all hosts have one, or that of its first record."""
+    folder = Path(names[found[0].file]).parent
+    return next((one for one in (folder, *folder.parents) if one.name == found[0].job), folder)
 
 
 def _activity(seat: Seat, now: float) -> Iterable[facts.Fact]:
@@ -287,12 +300,6 @@ def _death(seat: Seat, *, anybody: bool) -> Iterable[facts.Death]:
         yield died("exit", time=ended or rank.last, code=0)
     elif seat.gone and anybody and end.how in ("no word", "ending"):
         yield died("signal", time=ended, text="killed, crashed or called os._exit()")
-
-
-def _alone_without_a_word(seats: Sequence[Seat]) -> bool:
-    """Returns whether one rank is gone without a word, and all others lost it in a call."""
-    others = [seat.rank for seat in seats if seat.rank.end.how != "no word"]
-    return len(others) + 1 == len(seats) and all(map(record_calls.last_failed, others))
 
 
 def _site(rank: Rank) -> tuple[facts.Frame, ...]:
