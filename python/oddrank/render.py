@@ -68,7 +68,7 @@ def table(
     """Prints rows in the caller's order. Numbers stand to the right, None is `-`.
 
     A table wider than the terminal, or than $COLUMNS, wraps its texts; if its numbers alone are
-    too wide, it prints them in parts, each with the first column.
+    too wide, it prints them in parts, each with the first columns that tell the rows apart.
     """
     with _writing(stream):
         _table(columns, rows, stream, title)
@@ -193,13 +193,9 @@ def safe(text: str, stream: TextIO | None = None) -> str:
     """Returns the text on one line, without anything that moves a cursor or can't be encoded."""
     if len(text) > _MAX_TEXT:
         text = f"{text[:_MAX_TEXT]}... ({len(text) - _MAX_TEXT} more characters)"
-    text = "".join(c if c.isprintable() else _escape(c) for c in text)
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def _as_many_as_fit(report: Report, next_once: bool) -> list[list[Line]]:
@@ -289,7 +285,10 @@ def _table(
     right = [_all_numbers(row[i] for row in cells) for i in range(len(heads))]
     natural = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
     lines: list[Line] = [(title, "bold")] if title else []
-    for number, (part, widths) in enumerate(_parts(natural, right, terminal_width(stream))):
+    begins = [{tuple(row[: n + 1]) for row in cells} for n in range(len(heads))]
+    first = next((n + 1 for n, some in enumerate(begins) if len(some) == len(cells)), 1)
+    parts = _parts(natural, right, terminal_width(stream), first)
+    for number, (part, widths) in enumerate(parts):
         to_right = [right[i] for i in part]
         head, *body = ([row[i] for i in part] for row in [heads, *cells])
         lines += [("", "")] * (number > 0)
@@ -300,9 +299,9 @@ def _table(
 
 
 def _parts(
-    widths: list[int], right: Sequence[bool], limit: int | None
+    widths: list[int], right: Sequence[bool], limit: int | None, first: int
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """Yields the columns of each part of a table, and how wide each is."""
+    """Yields the columns of each part of a table, and how wide each is: in each the first ones."""
     every = list(range(len(widths)))
     if limit is None or sum(widths) + 2 * len(widths) - 2 <= limit:
         yield every, widths
@@ -314,11 +313,12 @@ def _parts(
         if widest is None or widths[widest] <= _NARROWEST:
             break
         widths[widest] -= 1
-    part = [0]
-    for i in every[1:]:
-        if len(part) > 1 and sum(widths[k] for k in (*part, i)) + 2 * len(part) > limit:
+    first = first if 2 * sum(widths[:first]) <= limit else 1  # half is left to others
+    part = every[:first]
+    for i in every[first:]:
+        if len(part) > first and sum(widths[k] for k in (*part, i)) + 2 * len(part) > limit:
             yield part, [widths[k] for k in part]
-            part = [0]
+            part = every[:first]
         part.append(i)
     yield part, [widths[k] for k in part]
 

@@ -111,6 +111,18 @@ def test_a_table_of_many_numbers_comes_in_parts_each_with_the_first_column(monke
     assert all(cell in text for row in rows for cell in row)
 
 
+def test_each_part_of_a_table_has_the_columns_that_tell_its_rows_apart(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    columns = ["size", "collective", *(f"figure {i}" for i in range(8))]
+    rows = [[f"{1 << i} MiB", name, *(f"{i}.{k}23456" for k in range(8))]
+            for name in ("all_reduce", "all_gather") for i in range(3)]  # fmt: skip
+    parts = shown_table(columns, rows).split("\n\n")
+    assert len(parts) > 1
+    for part in parts:
+        assert max(map(len, part.splitlines())) <= 60
+        assert part.count("all_gather") == part.count("all_reduce") == 3
+
+
 # No text that begins like a number: a column of numbers is never cut.
 TEXT_OR_NUMBER = (
     st.text(max_size=200).map(lambda text: f"x{text}")
