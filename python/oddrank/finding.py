@@ -158,3 +158,9 @@ def duration(seconds: float, digits: int = 0) -> str:
 def number_text(value: float, digits: int = 4) -> str:
     """Returns a number with `digits` significant digits, without an exponent if it is large."""
     return f"{value:.0f}" if 10**digits <= abs(value) < 1e15 else f"{value:.{digits}g}"
+
+
+def bytes_text(count: int) -> str:
+    """Returns a size with three significant digits, in the unit that fits: 1.5 KiB."""
+    power = min(max(count.bit_length() - 1, 0) // 10, 3)
+    return f"{count / (1 << 10 * power):.3g} {('B', 'KiB', 'MiB', 'GiB')[power]}"

@@ -124,6 +124,11 @@ def test_differences_are_shown_as_numbers_or_as_bits(golden: Golden):
     )))  # fmt: skip
 
 
+def test_an_odd_files_value_is_told_instead_of_that_of_most(tmp_path: Path):
+    files = [saved(tmp_path / f"{i}.pt", {"a": torch.tensor([1, 2 + i % 2])}) for i in range(3)]
+    assert re.search(r"first at \[1\]: 3 \(.*\) instead of 2 \(", report_of(*files).summary)
+
+
 def test_the_command_compares_a_file_with_a_folder(tmp_path: Path):
     folder, whole = tmp_path / "step4000", saved(tmp_path / "whole.pt", state())
     folder.mkdir()

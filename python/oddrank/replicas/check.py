@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding
+from oddrank.finding import Finding, bytes_text
 from oddrank.replicas import digests, entries, findings, groups, majority
 from oddrank.replicas.entries import Entry, Skipped
 from oddrank.replicas.groups import AUTO, Groups, Places, as_module
@@ -151,8 +151,10 @@ class Checker:
 
         size = sum(digests.size_of(one.tensor) for one in tensors)
         reasons = list(dict.fromkeys(one.why for one in skipped))
+        if len(skipped) > len(reasons):
+            reasons = [why.replace("it is ", "they are ") for why in reasons]
         are = f"{len(tensors)} tensor{'s' * (len(tensors) != 1)}"
-        why = f"{are} of {size / 2**20:.4g} MiB compared on each rank"
+        why = f"{are} of {bytes_text(size)} compared on each rank"
         if skipped:
             why += f"; {len(skipped)} not compared: {'; '.join(reasons[:3])}"
         if not tensors:

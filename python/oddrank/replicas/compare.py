@@ -52,7 +52,7 @@ def report(given: Sequence[Checkpoint]) -> Report:
             continue
         odd.setdefault(out, []).append(name)
         if len(told) < _MOST_LOCATED:
-            told[name] = _how(every)
+            told[name] = _how(every, out)
     found = [
         findings.different_files([one.path for one in given], out, tensors, told, len(names))
         for out, tensors in odd.items()
@@ -88,18 +88,18 @@ def _key(one: Saved | None) -> str:
     return "" if one is None else f"{one.dtype} {one.shape} {one.digest}"
 
 
-def _how(every: Sequence[Saved | None]) -> str:
-    """Words how the first file's tensor differs from the next other one's."""
-    first = every[0]
-    other = next(one for one in every if _key(one) != _key(first))
+def _how(every: Sequence[Saved | None], odd: Sequence[int]) -> str:
+    """Words how an odd file's tensor, or the first one's, differs from the next other one's."""
+    first = every[odd[0] if odd else 0]
+    other = next(one for i, one in enumerate(every) if i not in odd and _key(one) != _key(first))
     if first is None or other is None:
         return "not in all files"
     if (first.dtype, first.shape) != (other.dtype, other.shape):
         return f"{first.dtype} {list(first.shape)} is not {other.dtype} {list(other.shape)}"
-    return first_difference(first.load(), other.load())
+    return first_difference(first.load(), other.load(), " instead of " if odd else ", ")
 
 
-def first_difference(one: Any, other: Any) -> str:
+def first_difference(one: Any, other: Any, between: str = ", ") -> str:
     """Returns how many elements differ by their bits, the first one with both values, and of floats
     the largest difference. Counts apart what is NaN or infinite in one tensor only.
     """
@@ -134,10 +134,11 @@ def first_difference(one: Any, other: Any) -> str:
     values = [
         text_of(bytes(t[first : first + 1].view(torch.uint8).tolist()), one.dtype) for t in pair
     ]
-    text = f"scalar: {values[0]}, {values[1]}"
+    both = between.join(values)
+    text = f"scalar: {both}"
     if one.dim():
         index = index_of(first, shape)
-        text = f"{count} of {one.numel()} elements, first at {index}: {values[0]}, {values[1]}"
+        text = f"{count} of {one.numel()} elements, first at {index}: {both}"
     if unlike:
         text += f"; {unlike} are NaN or infinite in one of the two"
     return (

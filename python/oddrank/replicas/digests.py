@@ -27,7 +27,7 @@ def of(tensors: Sequence[Any]) -> list[bytes]:
         for batch in _batches(tensors, numbers)
     ]
     for batch, row in rows:
-        every = _content(row)
+        every = row if isinstance(row, bytes) else content(row, 0, size_of(row))
         for place, number in enumerate(batch):
             found[number] = every[place * BYTES : (place + 1) * BYTES]
     return found
@@ -38,7 +38,9 @@ def _batches(tensors: Sequence[Any], numbers: Sequence[int]) -> Iterator[list[in
     batch: list[int] = []
     copied = 0
     for number in numbers:
-        size = size_of(tensors[number]) if _is_copied(tensors[number]) else 0
+        tensor = tensors[number]
+        is_plain = not (tensor.is_conj() or tensor.is_neg()) and tensor.is_contiguous()
+        size = 0 if is_plain and _reads(tensor.device) else size_of(tensor)  # _plain() copies it
         if size and copied and copied + size > _MOST_COPIED:
             yield batch
             batch, copied = [], 0
@@ -87,12 +89,6 @@ def _plain(tensor: Any) -> Any:
     return (tensor if _reads(tensor.device) else tensor.cpu()).contiguous()
 
 
-def _is_copied(tensor: Any) -> bool:
-    """Returns whether _plain() takes memory."""
-    lazy = tensor.is_conj() or tensor.is_neg()
-    return lazy or not (tensor.is_contiguous() and _reads(tensor.device))
-
-
 def _reads(device: Any) -> bool:
     """Returns whether our code reads the memory of this device."""
     is_ours = device.type == "cuda" and _native.cuda_part().module is not None
@@ -117,7 +113,3 @@ def _threads() -> int:
     import torch
 
     return min(_MOST_THREADS, int(torch.get_num_threads()))
-
-
-def _content(rows: Any) -> bytes:
-    return rows if isinstance(rows, bytes) else content(rows, 0, size_of(rows))

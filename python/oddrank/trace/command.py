@@ -1,6 +1,5 @@
 """`oddrank trace`: record what ranks do, and see where each one is or was."""
 
-import math
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ import click
 from oddrank import render
 from oddrank.cli import CommandGroup, json_option
 from oddrank.errors import LaunchError, OddrankError
+from oddrank.finding import bytes_text
 from oddrank.report import envelope, write_json
 
 if TYPE_CHECKING:
@@ -128,11 +128,9 @@ def export(paths: tuple[str, ...], output: Path, lines: bool) -> int:
     chosen = jobs.find(paths)
     written = export_.export(chosen.files, output, lines=lines)
     _print_lines(written.notes)
-    kib = math.ceil(written.bytes / (1 << 10))
-    size = f"{kib} KiB" if kib < 1 << 10 else f"{kib / (1 << 10):.1f} MiB"
     render.line(
         f"wrote {written.events} events of {written.processes} processes of job {written.job}"
-        f" to {output} ({size}): open it in https://ui.perfetto.dev",
+        f" to {output} ({bytes_text(written.bytes)}): open it in https://ui.perfetto.dev",
         sys.stdout,
     )
     _print_earlier_runs(written.earlier)
