@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 
@@ -56,6 +57,14 @@ def test_values_that_are_not_on_the_white_list_are_never_shown():
     assert rows["NCCL_CONF_FILE"]["shown"] is False
     assert "AWS_SECRET_ACCESS_KEY" not in said + json.dumps(found)
     assert "PASSWORD" not in rows
+
+
+def test_what_torchrun_sets_itself_is_one_row():
+    sets = {f"TORCHELASTIC_{name}": "0" for name in ("RUN_ID", "RESTART_COUNT", "MAX_RESTARTS")}
+    said = advise(**sets, OMP_NUM_THREADS="1").stdout
+    assert re.search(r"\nTORCHELASTIC_\* +3 that torchrun sets itself: see --json\n", said)
+    assert "\nOMP_NUM_THREADS=1 " in said
+    assert "TORCHELASTIC_RUN_ID" not in said
 
 
 def test_escapes_in_a_value_do_not_reach_the_terminal():

@@ -106,6 +106,14 @@ def test_a_part_that_is_older_than_its_sources_is_told(tmp_path, monkeypatch):
     assert f"{source} has changed since it was built. Type: pip install" in row[2]
 
 
+def test_packages_that_options_take_are_told_and_what_installs_them():
+    report, table = this_machine()
+    assert all(name in table for name in ("jinja2", "matplotlib", "tensorboard"))
+    report["data"]["packages"]["jinja2"] = False
+    row = next(row for row in command.rows(report["data"]) if row[0] == "jinja2")
+    assert row[1:] == ("missing", "--html. pip install jinja2")
+
+
 @pytest.mark.parametrize(("version", "state"), [("2.13.0+cu130", "ok"), ("2.11.0", "warning")])
 def test_the_versions_of_torch_that_are_proven_are_told(version: str, state: str):
     build = {"compiler": "GNU 12", "flags": "-O2", "torch": version, "proven": "2.12 2.13"}

@@ -74,6 +74,9 @@ def command(json_path: str | None, fail_on: frozenset[str]) -> int:
     if here.local_rank != 0:
         return 0
     made = _report(checks.here())
-    rows = [_as_shown(row) for row in made.data["variables"]]
+    every = made.data["variables"]
+    rows = [_as_shown(row) for row in every if not row["name"].startswith("TORCHELASTIC_")]
+    if count := len(every) - len(rows):
+        rows.append(("TORCHELASTIC_*", f"{count} that torchrun sets itself: see --json"))
     render.deliver(made, json_path if here.rank == 0 else None, COLUMNS if rows else (), rows)
     return made.exit_code(fail_on)

@@ -8,7 +8,7 @@ import click
 from oddrank import launch, render
 from oddrank._native import minor_version, reinstall
 from oddrank.cli import Seconds, json_option
-from oddrank.doctor.probes import Facts, examine
+from oddrank.doctor.probes import OPTIONAL, Facts, examine
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.machine.device import without_code
 from oddrank.report import envelope, write_json
@@ -87,6 +87,9 @@ def _all_rows(data: Facts) -> Iterator[Row]:
         yield "NCCL", "ok", f"{nccl['version_text']}, {nccl['path']} ({nccl['source']})"
     if warning := nccl.get("warning"):
         yield "NCCL", "warning", warning
+    for name, use in OPTIONAL.items():
+        here = data["packages"][name]
+        yield name, "ok" if here else "missing", use if here else f"{use}. pip install {name}"
     yield from _launch_rows(data["launch"])
     lock, problem = data["files"]["lock"], data["files"]["problem"]
     place = f"{lock} is used" if lock else "lines of other processes may mix in"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,6 +24,8 @@ Facts = dict[str, Any]
 
 # Files of NVIDIA's kernel driver, on Linux and under WSL.
 _DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
+# Packages that some options take, and for what.
+OPTIONAL = {"jinja2": "--html", "matplotlib": "pictures", "tensorboard": "TensorBoard's events"}
 _MOST_ERRORS = 1000  # bytes at the end of a probe's stderr
 
 
@@ -51,6 +54,7 @@ def examine(seconds: float, environ: Mapping[str, str] = os.environ) -> Facts:
         "nccl": torch["nccl"],
         "launch": _launch(environ),
         "files": _files(environ),
+        "packages": {name: find_spec(name) is not None for name in OPTIONAL},
         # Without a GPU's driver, CUDA parts are not needed.
         "gpu_expected": any(map(os.path.exists, _DRIVER_FILES)),
     }
