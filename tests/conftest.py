@@ -79,6 +79,8 @@ PROBES: dict[str, Callable[[], bool]] = {
     "mypy": _module("mypy"),
     "transformers": lambda: None not in map(find_spec, ("transformers", "accelerate")),
     "lightning": _module("lightning"),
+    "ray": _module("ray"),
+    "yaml": _module("yaml"),
     "jinja2": _module("jinja2"),
     "chromium": lambda: _programs("chromium", "chromedriver")() and _module("selenium")(),
     "mpi": _succeeds("mpirun", "--version", saying="Open MPI"),

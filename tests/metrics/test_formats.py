@@ -44,6 +44,14 @@ def test_each_line_of_the_samples_is_a_row_with_its_loss(samples):
     }  # fmt: skip
 
 
+def test_only_bytes_are_fed():
+    """A view may have strides, and what it shows would not be what is read."""
+    job = _native.core().Metrics([0])
+    for view in (memoryview(b"loss 1\n")[::-1], memoryview(b"loss 1\n"), bytearray(b"loss 1\n")):
+        with pytest.raises(TypeError):
+            job.feed(0, view)
+
+
 def test_other_lines_are_described_by_a_pattern():
     text = "it#7 of 99, L= 2.5 after 0.25 s\nstep 9 loss 1.95\nit#8 of 99, L=nan after 0.25 s\n"
     found, nans = rows(text, "it#{iteration} of {total}, L={loss} after {step_seconds}")
