@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Mapping
 
 from oddrank.errors import LaunchError
-from oddrank.finding import Finding
 from oddrank.launch import hostlist
 from oddrank.report import Report
 
@@ -41,7 +40,8 @@ def text(report: Report, host_of: Mapping[int, str], nodelist: Collection[str] =
     why: dict[str, str] = {}
     stay: dict[str, str] = {}
     for finding in report.findings:
-        hosts = {_name(host, nodelist) for host in _hosts(finding, host_of)}
+        its = {host_of[rank] for rank in finding.who.ranks if rank in host_of}
+        hosts = {_name(host, nodelist) for host in its if _HOST.fullmatch(host)}
         text = " ".join(finding.what.split())[:300]
         # Jobs lose a node to a finding that surely blames it: either end of a link may be at fault.
         sure = finding.confidence.level != "low" and (finding.who.kind != "link" or len(hosts) == 1)
@@ -66,11 +66,6 @@ def text(report: Report, host_of: Mapping[int, str], nodelist: Collection[str] =
     if len(others) > _MOST_TOLD:
         lines.append(f"# {len(others) - _MOST_TOLD} more nodes that are named stay")
     return "\n".join([*lines, *names]) + "\n"
-
-
-def _hosts(finding: Finding, host_of: Mapping[int, str]) -> set[str]:
-    hosts = {host_of[rank] for rank in finding.who.ranks if rank in host_of}
-    return {host for host in hosts if _HOST.fullmatch(host)}
 
 
 def _name(host: str, known: Collection[str]) -> str:

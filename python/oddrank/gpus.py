@@ -4,7 +4,6 @@ Vendors print peaks with 2:4 sparsity, which are twice as high: training does no
 source prints sparse numbers say so, and hold half of them.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -91,8 +90,10 @@ def matching(gpu: str) -> list[Gpu]:
     exact = [row for row in GPUS if _words(row.name) == words]
     # torch says "NVIDIA H100 80GB HBM3": the words of a row in any order, the longest row first.
     inside = [row for row in GPUS if _words(row.name) <= words and not words & _OTHER]
+    most = max((len(_words(row.name)) for row in inside), default=0)
+    longest = [row for row in inside if len(_words(row.name)) == most]
     partly = [row for row in GPUS if words <= _words(row.name)] if words else []
-    if rows := exact or _longest(inside) or partly:
+    if rows := exact or longest or partly:
         return rows
     near = get_close_matches(gpu.lower()[:40], {row.name.lower(): row for row in GPUS}, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
@@ -108,8 +109,3 @@ def _words(name: str) -> frozenset[str]:
     text = name.lower().replace("-", " ").replace("_", " ").replace("sxm5", "sxm")
     text = text.replace("sxm4", "sxm").replace("sxm2", "sxm").replace("hbm3", "sxm")
     return frozenset(text.split()) - {"nvidia", "amd", "instinct", "tesla", "gpu"}
-
-
-def _longest(rows: Sequence[Gpu]) -> list[Gpu]:
-    most = max((len(_words(row.name)) for row in rows), default=0)
-    return [row for row in rows if len(_words(row.name)) == most]

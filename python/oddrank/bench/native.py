@@ -203,10 +203,6 @@ def _all_to_all(case: Case, rank: int, world: int) -> list[Call]:
     return _with_all(parts, parts)
 
 
-def _all_to_all_v(case: Case, rank: int, world: int) -> list[Call]:
-    return _with_all(*split_counts(case, rank, world))
-
-
 def _with_all(sent: Sequence[int], received: Sequence[int]) -> list[Call]:
     """Returns the calls that send so many elements to each rank, and receive so many from it."""
     ends = (accumulate(counts, initial=0) for counts in (sent, received))
@@ -224,7 +220,8 @@ def _ring(case: Case, rank: int, world: int) -> list[Call]:
 # Where the library lacks the function.
 _GROUPS: dict[str, Callable[[Case, int, int], list[Call]]] = {
     "gather": _gather, "scatter": _scatter, "all_to_all": _all_to_all,
-    "all_to_all_v": _all_to_all_v, "sendrecv": _ring,
+    "sendrecv": _ring,
+    "all_to_all_v": lambda case, rank, world: _with_all(*split_counts(case, rank, world)),
 }  # fmt: skip
 
 

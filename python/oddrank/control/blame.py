@@ -62,7 +62,12 @@ def blame(round: StageRound) -> list[Suspect]:
         found = _unexplained(round, here, {r: one for r, (one, _) in faults.items()}, never)
     elif never and round.reason == "deadline":
         found += _absent(round, never)
-    return sorted(found, key=lambda one: (_first_fault(states, one), ranks(one.processes)))
+
+    def first_fault(suspect: Suspect) -> float:
+        times = (states[rank].first_fault_ns for rank in ranks(suspect.processes))
+        return min((t for t in times if t > 0), default=math.inf)
+
+    return sorted(found, key=lambda one: (first_fault(one), ranks(one.processes)))
 
 
 def unfinished(round: StageRound) -> list[RankState]:
@@ -94,12 +99,6 @@ def _suspect(
     processes = tuple(Process(s.rank, s.host or None, s.pid or None) for s in of)
     own = of[0].stage if len(of) == 1 and not of[0].published else ""
     return Suspect(cause, processes, rule, certainty, stage=own or round.stage, **more)
-
-
-def _first_fault(states: Mapping[int, RankState], suspect: Suspect) -> float:
-    """Returns when a suspect's first fault began, on the judge's clock; infinity if unknown."""
-    times = (states[rank].first_fault_ns for rank in ranks(suspect.processes))
-    return min((t for t in times if t > 0), default=math.inf)
 
 
 def _fault(round: StageRound, s: RankState) -> tuple[Suspect, bool] | None:

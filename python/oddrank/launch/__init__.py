@@ -201,7 +201,10 @@ def _read(row: Launcher, environ: Environ) -> Launch:
     if node and nodes:
         check_below(node, nodes)
     said = local_world[1] if local_world else row.count_here(environ)
-    all_here = world[1] == 1 or _is_here(environ.get("MASTER_ADDR", ""))
+    # As far as is known without a resolver.
+    master = environ.get("MASTER_ADDR", "")
+    is_here = master in ("localhost", "::1", os.uname().nodename) or master.startswith("127.")
+    all_here = world[1] == 1 or is_here
     # Not known: one rank per host if none has a local rank, else as many as there can be.
     here = said or (1 if local is None and not all_here else world[1])
     if local is None and world[1] > 1 and not row.relabels:
@@ -237,8 +240,3 @@ def _master(row: Launcher, environ: Environ, *, one_host: bool) -> tuple[str, in
     if not 0 < port[1] < 65536:
         raise LaunchError(f"{say(port)} is no port: set it to a number from 1 to 65535")
     return host, port[1]
-
-
-def _is_here(host: str) -> bool:
-    """Returns whether `host` is this host, as far as is known without a resolver."""
-    return host in ("localhost", "::1", os.uname().nodename) or host.startswith("127.")

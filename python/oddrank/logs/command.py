@@ -48,11 +48,9 @@ def split(paths: tuple[str, ...], output: str, strip: bool, json_path: str | Non
 
     refuse_inputs({"--json": json_path}, paths)
     notes = Notes()
-    splitter = splitting.Splitter(output, strip=strip)
+    folder = splitting.empty_folder(output)
     with sources.opened(paths, notes) as logs:
-        for source in logs:
-            splitter.add(source)
-    data = {**splitter.data(), "skipped": notes.lines}
+        data = {**splitting.split(logs, folder, strip=strip), "skipped": notes.lines}
     if json_path != "-":
         columns = "file", "lines", "bytes"
         rows = ([file[column] for column in columns] for file in data["files"])

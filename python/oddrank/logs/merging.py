@@ -16,7 +16,7 @@ def merge(logs: Sequence[Source], fd: int, *, strip: bool, clean: bool) -> dict[
 
     def label(number: int, writer: tuple[Any, ...]) -> str:
         says_it = writer[0] is not None and not strip
-        return "" if says_it else _label(logs[number], logs[number].process(writer))
+        return "" if says_it else _label(logs[number], logs[number].writers.process(writer))
 
     paths = [(os.fsencode(source.item.path), source.item.written_ns) for source in logs]
     counts = _native.core().merge_logs(paths, fd, strip, clean, label)

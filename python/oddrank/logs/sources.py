@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from oddrank.inputs import Item, Notes, files
 from oddrank.triage.evidence import log_lines
@@ -22,9 +21,6 @@ class Source:
 
     item: Item
     writers: log_lines.Writers
-
-    def process(self, writer: tuple[Any, ...]) -> Process:
-        return self.writers.process(writer)
 
     def chunks(self) -> Iterator[bytes]:
         with open(self.item.path, "rb", buffering=0) as file:

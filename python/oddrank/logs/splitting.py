@@ -1,6 +1,7 @@
 """Splits logs into one file a rank. Every byte goes to one file; the C++ core does the work."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,50 +12,38 @@ from oddrank.logs.sources import Source
 from oddrank.triage.facts import Process
 
 
-class Splitter:
-    """Splits logs, one after the other, into files of a folder: rank3.log, no-rank.log, ..."""
+def split(logs: Iterable[Source], folder: Path, *, strip: bool) -> dict[str, Any]:
+    """Splits logs into files of a folder, rank3.log, no-rank.log, ...; returns the data."""
+    made: dict[str, Process] = {}
+    numbers: dict[str, int] = {}
+    read = 0
 
-    def __init__(self, folder: str, *, strip: bool) -> None:
-        self._folder = _empty_folder(folder)
-        self._core = _native.core().LogSplitter(str(self._folder), self._number, strip)
-        self._source: Source | None = None
-        self._numbers: dict[str, int] = {}
-        self._processes: list[Process] = []
-        self.read = 0
-
-    def _number(self, writer: tuple[Any, ...]) -> int:
-        assert self._source is not None
-        process = self._source.process(writer)
+    def number(writer: tuple[Any, ...]) -> int:
+        process = source.writers.process(writer)
         name = sources.name(process)
-        if name not in self._numbers:
-            self._numbers[name] = self._core.add(f"{name}.log")
-            self._processes.append(process)
-        return self._numbers[name]
+        if name not in made:
+            made[name], numbers[name] = process, core.add(f"{name}.log")
+        return numbers[name]
 
-    def add(self, source: Source) -> None:
-        """Splits a whole log."""
-        self._source = source
+    core = _native.core().LogSplitter(str(folder), number, strip)
+    for source in logs:
         for chunk in source.chunks():
-            self.read += len(chunk)
-            self._core.feed(chunk)
-        self._core.finish()
-
-    def data(self) -> dict[str, Any]:
-        """Writes what is left in memory; returns what each file has got, ranks first."""
-        self._core.flush()
-        shares, names = self._core.shares(), list(self._numbers)
-        ranks = [process.rank for process in self._processes]
-        # Ranks by number, then all others by name.
-        order = sorted(range(len(names)), key=lambda i: (ranks[i] is None, ranks[i] or 0, names[i]))
-        rows = [
-            {"file": f"{names[i]}.log", "rank": ranks[i],
-             "host": self._processes[i].host, "lines": shares[i][0], "bytes": shares[i][1]}
-            for i in order
-        ]  # fmt: skip
-        return {"folder": str(self._folder), "files": rows, "bytes": self.read}
+            read += len(chunk)
+            core.feed(chunk)
+        core.finish()
+    core.flush()
+    found = zip(made.items(), core.shares(), strict=True)
+    rows = [
+        {"file": f"{name}.log", "rank": one.rank, "host": one.host, "lines": lines, "bytes": size}
+        for (name, one), (lines, size) in found
+    ]
+    # Ranks by number, then all others by name.
+    rows.sort(key=lambda row: (row["rank"] is None, row["rank"] or 0, row["file"][:-4]))
+    return {"folder": str(folder), "files": rows, "bytes": read}
 
 
-def _empty_folder(folder: str) -> Path:
+def empty_folder(folder: str) -> Path:
+    """Makes a folder. OddrankError if it has files."""
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise OddrankError(f"{folder!r} is a file: give -o a new folder")

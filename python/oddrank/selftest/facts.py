@@ -429,13 +429,12 @@ _IMAGE_VARIABLES = (
 _GIT_SECONDS = 20.0
 
 
-def loaded_nccl(here: Here, maps: Path = Path("/proc/self/maps")) -> str | None:
+_MAPS = Path("/proc/self/maps")
+
+
+def loaded_nccl(here: Here, maps: Path = _MAPS) -> str | None:
     """Returns the version of the NCCL that torch has loaded; two loaded ones are a fault."""
     return ", ".join(_nccl_version(path) for path in _libraries(maps)) or None
-
-
-def _nccl_paths(here: Here) -> str | None:
-    return ", ".join(_libraries(Path("/proc/self/maps"))) or None
 
 
 def _libraries(maps: Path) -> list[str]:
@@ -467,7 +466,7 @@ SOFTWARE_FACTS = (
     Fact("oddrank", lambda here: __version__, "breaks"),
     Fact("cuda", lambda here: here.torch.version.cuda, "breaks"),
     Fact("nccl", loaded_nccl, "breaks"),
-    Fact("nccl_library", _nccl_paths, "fine"),
+    Fact("nccl_library", lambda here: ", ".join(_libraries(_MAPS)) or None, "fine"),
     Fact("driver", lambda here: settings.driver(), "breaks"),
     Fact("machine", lambda here: platform.machine(), "breaks"),
     Fact("kernel", lambda here: platform.release(), "odd"),

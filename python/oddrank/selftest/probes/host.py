@@ -67,9 +67,11 @@ def fingerprint(launch: "Launch", seconds: float) -> probes.Prints:
     core = _native.core()
     seen = []
     end = time.monotonic() + seconds
+    cores = sorted(os.sched_getaffinity(0))  # ranks that share cores divide them
+    own = cores[launch.local_rank :: launch.local_world] or [cores[launch.local_rank % len(cores)]]
     repeat = 0
     while repeat == 0 or time.monotonic() < end:
-        for place in _own_cores(launch):
+        for place in own:
             with bound_to({place}):
                 seen.append((f"core {place}", repeat, core.host_fingerprint()))
         repeat += 1
@@ -108,9 +110,3 @@ def cpu_model(path: str = "/proc/cpuinfo") -> str:
     except OSError:
         pass
     return (platform.processor() or platform.machine())[:80]
-
-
-def _own_cores(launch: "Launch") -> list[int]:
-    """Returns the cores that this rank tests: ranks that share cores divide them."""
-    cores = sorted(os.sched_getaffinity(0))
-    return cores[launch.local_rank :: launch.local_world] or [cores[launch.local_rank % len(cores)]]

@@ -102,10 +102,6 @@ def _measure(context: Context[object]) -> Facts:
     return cast("Facts", found)
 
 
-def _judge(run: RunState, results: Mapping[int, Facts]) -> list[Finding]:
-    return [*differences(run, FACTS, results, {}), *_odd_alone(run, results)]
-
-
 def differences(
     run: RunState,
     table: Iterable[Fact],
@@ -272,4 +268,6 @@ def _value(value: Any) -> str:
 
 def stage(options: Options) -> Stage[None, Facts, list[Finding]]:
     # A long deadline: many ranks import torch from one busy file system.
-    return Stage("environment", 300, _measure, _judge, counted=False)
+    return Stage("environment", 300, _measure, lambda run, results: [
+        *differences(run, FACTS, results, {}), *_odd_alone(run, results),
+    ], counted=False)  # fmt: skip

@@ -43,7 +43,7 @@ def read(
     items = log_lines.placed(items)
     left, known = [], set()
     for item in items:
-        if _is_core(item):
+        if item.head.startswith(b"\x7fELF") and item.head[16:18] == b"\x04\0":
             notes.add(item, _CORE)
         elif report := _REPORT.match(item.head):
             tool = report[1].decode()
@@ -69,8 +69,3 @@ def read(
         notes.add(item, why, lost=lost)
     if len(strange) > _MOST_STRANGE:
         notes.add(f"{len(strange) - _MOST_STRANGE} more files", "nothing found in them", lost=False)
-
-
-def _is_core(item: Item) -> bool:
-    """Returns whether a file holds the memory of a process, which may say anything."""
-    return item.head.startswith(b"\x7fELF") and item.head[16:18] == b"\x04\0"

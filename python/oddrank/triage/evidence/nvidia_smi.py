@@ -127,8 +127,6 @@ def _trouble(kind: str, text: str, gpu: _Gpu, source: Source, fatal: bool) -> Tr
     )  # fmt: skip
 
 
-def _tells(line: str) -> bool:
-    return "NVSMI LOG" in line or _LOST.search(line) is not None
-
-
-KIND = Kind("nvidia-smi", False, lambda item: any_tells(item, _WORDS, _tells), _read)
+KIND = Kind("nvidia-smi", False, lambda item: any_tells(
+    item, _WORDS, lambda line: "NVSMI LOG" in line or _LOST.search(line) is not None
+), _read)  # fmt: skip

@@ -3,7 +3,6 @@
 import json
 import os
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from oddrank import _native, job
@@ -111,8 +110,6 @@ def parent_of(pid: int) -> int:
     return int(fields[1]) if fields else 0
 
 
-def _parts(target: Target) -> Mapping[str, Rank | None]:
-    return {rank.name: rank for rank in target.living} or {"": None}
-
-
-SOURCE = Source("process", 6.0, 0.03, _work, _parts)
+SOURCE = Source(
+    "process", 6.0, 0.03, _work, lambda target: {r.name: r for r in target.living} or {"": None}
+)
