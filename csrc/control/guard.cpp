@@ -69,8 +69,8 @@ constexpr std::int64_t kLastPartingNs = 1'300 * kMs;
 constexpr std::int64_t kPatienceNs = 700 * kMs;
 constexpr std::int64_t kLastPatienceNs = 400 * kMs;
 constexpr std::int64_t kKilledNs = 300 * kMs;
-// Done: the launcher tells one rank after the other to end, and their guards must find the name of
-// the one that speaks for the host taken.
+// Done: the speaking guard keeps the host's name this long. The launcher signals ranks one by one,
+// and later guards must find the name in use.
 constexpr std::int64_t kHoldNs = 5'000 * kMs;
 
 // glibc's sigabbrev_np() came with 2.32; musl has none.

@@ -23,7 +23,9 @@ void bind_triage_stacks(pybind11::module_& m);
 }  // namespace oddrank
 
 PYBIND11_MODULE(_core, m) {
-  m.doc() = "oddrank's native core: printing and control. Use the functions of `oddrank` instead.";
+  m.doc() =
+      "oddrank's native core: printing, the recorder, guards, checks of values and hosts, and "
+      "readers of what jobs leave. Use the functions of `oddrank` instead.";
   oddrank::begin_module(m);
   oddrank::bind_bench(m);
   oddrank::bind_control(m);

@@ -357,9 +357,12 @@ std::vector<std::int32_t> without_dump(const FlightRecords& records,
   return missing;
 }
 
-// Gloo does not record the ranks of groups. The default group has all; of others those are known
-// that used it. Shapes show how many there are: if there are fewer, two groups have one name; if
-// as many more as ranks left no dump (missing), these belong to it; else some of them may.
+// Gloo does not record the ranks of groups. The default group has all ranks. Another group has the
+// ranks that used it, and perhaps some without a dump (missing). Shapes may show its size:
+// - unknown: the ranks that used it, if there are two or more and none is missing
+// - smaller: two groups have this name
+// - the same: the ranks that used it
+// - larger by all missing ranks: these belong to it; by another number: unknown
 // left: how many ranks may still be filled in, of all groups.
 // Returns whether all members that left a dump are in one group.
 bool infer_members(std::uint32_t id, const FlightMembers& members,

@@ -57,10 +57,9 @@ std::uint64_t encode(Dtype dtype, double value) noexcept;
 // Returns the number in the low bytes of `bits`; for an integer beyond 2^53 the nearest double.
 double decode(Dtype dtype, std::uint64_t bits) noexcept;
 
-// The pattern has this many values, its slots. Each block of so many indices holds all of them in
-// order, begun at a slot of its own, so that filling and checking are copies out of a table that
-// fits a core's cache, and yet nothing repeats. A prime: pieces of the sizes that programs use do
-// not begin where blocks do.
+// Number of values of the pattern, and of its slots: a table that fits a core's cache. Each block
+// of so many elements is the table, rotated by a hash of the block's number: blocks are copies of
+// it and differ. A prime: pieces of the sizes that programs use do not begin where blocks do.
 inline constexpr std::uint32_t kSlots = 4093;
 
 ODDRANK_HOST_DEVICE constexpr std::uint64_t mix(std::uint64_t x) noexcept {

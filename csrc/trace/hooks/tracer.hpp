@@ -135,7 +135,7 @@ class TracedThread {
 
   ThreadRecorder* pen_ = nullptr;
   Recorder* owner_ = nullptr;  // of pen_
-  // Tracer generation at the last prepare(). Starts at a value that no tracer has, not even 0.
+  // Tracer generation at the last prepare(). The initial value equals none; 0: not recording.
   std::uint64_t generation_ = ~std::uint64_t{0};
   // Calls left in which to look for the thread's name: threading registers it a little late.
   unsigned nameless_ = 0;

@@ -42,6 +42,15 @@ class CallVisitor {
 // Calls that may continue after a gap stay open, so that a broken ring gives no more output than a
 // good one. (If a call was replaced by another one of the same code at the same depth during a gap,
 // the two count as one.)
+//
+// "(e" begins a call of e, "e)" ends it:
+//
+//   segment   |- 0 -----------------|      |- 1 -------|
+//   events         c)   (e     e)     gap     d)   (f
+//   stack     a d c  a d  a d e  a d      a d    a    a f   <- shadow stack at the end
+//
+// connect() walks back from "a f": f begins in 1. d ends in 1 and does not begin there: it was open
+// before. So was c, which ends in 0. a has no event: it ran all the time.
 class Nesting {
  public:
   // `stack`: code ids of the calls at the end, outermost first; only code that records events.

@@ -40,9 +40,9 @@ std::uint64_t offset_of(const RecordFile& file, std::uint32_t slot) noexcept {
 // Orders the copies before and after it.
 void then() noexcept { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
-// Copies the state first: one copy may read its bytes in any order, so it may show the state of the
-// slot's next thread beside a name or tid of the last one. Fields behind an older state are found
-// out by the next copy.
+// One copy may read its bytes in any order, and show the state of the slot's next thread beside the
+// name or tid of the last one. So copies the state first: if another thread has taken the slot
+// meanwhile, the next copy shows another state.
 SlotHead read_head(const RecordFile& file, std::uint32_t slot) {
   unsigned char state[sizeof(ThreadSlot::state)];
   file.copy(offset_of(file, slot) + offsetof(ThreadSlot, state), state, sizeof state);
@@ -83,8 +83,8 @@ std::vector<Place> read_stack(const RecordFile& file, const SlotHead& head, std:
 // Returns false if the slot became free or broken, or another thread took it.
 bool read_thread(const RecordFile& file, std::uint32_t slot, SlotHead head, unsigned tries,
                  Thread& thread) {
-  // Take all fields but the stack from the read before it: if the read after it finds the same
-  // generation, no other thread has begun to fill the slot.
+  // Uses the fields read before the stack: they are this thread's if the generation is the same
+  // after it.
   SlotHead shown = head;
   thread.torn = true;
   for (unsigned tried = 0; thread.torn && (tried < tries || tried == 0); ++tried) {

@@ -4,8 +4,8 @@
 // The budget is a share of CPU time. What is not spent is saved, up to that of a second: code that
 // runs often for a moment only is left alone. Once nothing is saved, the code objects with the
 // highest cost go down, lines -> calls -> where -> off, until the rest costs half of the budget.
-// What code at the lowest level still costs cannot be saved, and is not counted. Nor is code that
-// the filter has at `where`: those are the places to wait, by which a judge tells why a rank waits.
+// What code at the lowest level still costs cannot be saved, and is not counted. Code that the
+// filter has at `where` never goes down: by these frames a judge says why a rank waits.
 // Later each is tried at its full level again: a code object that is quiet stays there.
 // A function that waits has no events, so it does not go down.
 //

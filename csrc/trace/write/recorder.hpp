@@ -389,9 +389,9 @@ class MarkRing {
   std::array<OpenSection, kMostOpen> open_{};
 };
 
-// Counts sends to and receives from each partner in each group, apart: both ends of a message give
-// it the same number, in whatever order a batch has them. Of any thread; allocates only in its
-// constructor.
+// Numbers messages per group and partner, sends and receives apart: the k-th send from A to B and
+// the k-th receive at B get the same number, even inside a batch. Thread-safe; allocates only in
+// its constructor.
 class PairCounts {
  public:
   PairCounts() : slots_(kMostPairs) {}
@@ -414,9 +414,8 @@ class PairCounts {
 };
 
 // Numbers collectives of back ends that count sends and receives along with them: these differ from
-// rank to rank. Operations that the back end has counted and nobody has recorded (the recorder was
-// off) count as collectives: other ranks may have recorded them. Of any thread; allocates only in
-// its constructor.
+// rank to rank. If a back end counted operations while the recorder was off, they count as
+// collectives, so that ranks stay aligned. Thread-safe; allocates only in its constructor.
 class GroupCounts {
  public:
   GroupCounts() : groups_(kMostGroups) {}

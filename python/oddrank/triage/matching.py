@@ -18,7 +18,7 @@ _BY_INPUT = (
     "all_gather_into_tensor_coalesced",
 )  # fmt: skip
 _BY_OUTPUT = ("all_gather", "scatter")
-# So many calls before one, of which each length is tried, and so often seen, are a pattern.
+# Lengths of the history that must repeat, tried in this order, and how often it must have repeated.
 _PATTERNS = (3, 8, 24)
 _SEEN = 2
 _WINDOW = 16  # calls to look for the same operations in another order
