@@ -25,12 +25,12 @@ endfunction()
 
 # Sets oddrank_torch_reason (empty: build it) and oddrank_torch_advice.
 macro(oddrank_judge_torch)
-  set(again "pip install --no-cache-dir --force-reinstall --no-deps oddrank")
+  set(again "--no-cache-dir --force-reinstall --no-deps")
   set(oddrank_torch_reason "")
-  set(oddrank_torch_advice "Install torch >= ${oddrank_torch_minimum}, then: ${again}")
+  set(oddrank_torch_advice "Install torch >= ${oddrank_torch_minimum}, then oddrank again with ${again}")
   if(ODDRANK_TORCH STREQUAL "OFF")
     set(oddrank_torch_reason "ODDRANK_TORCH was OFF when oddrank was built")
-    set(oddrank_torch_advice "Type: ODDRANK_TORCH=ON ${again}")
+    set(oddrank_torch_advice "Install oddrank again with ODDRANK_TORCH=ON and ${again}")
   elseif(NOT oddrank_torch_root)
     set(oddrank_torch_reason "no torch was found by ${Python_EXECUTABLE} when oddrank was built")
     string(APPEND oddrank_torch_advice
@@ -41,7 +41,7 @@ macro(oddrank_judge_torch)
   elseif(oddrank_torch_rocm)
     set(oddrank_torch_reason "torch ${oddrank_torch_version} is built for ROCm ${oddrank_torch_rocm}: \
 ROCm (AMD GPUs) is not supported")
-    set(oddrank_torch_advice "The parts for the CPU work. For the recorder install a torch for CUDA or the CPU, then: ${again}")
+    set(oddrank_torch_advice "The parts for the CPU work. For the recorder install a torch for CUDA or the CPU, then oddrank again with ${again}")
   elseif(NOT EXISTS ${oddrank_torch_root}/include/torch/csrc/distributed/c10d/ProcessGroup.hpp
          OR NOT EXISTS ${oddrank_torch_root}/lib/libtorch_cpu.so)
     set(oddrank_torch_reason

@@ -57,7 +57,7 @@ SKIPPED = {
             "parts for the CPU work"),
     "rocm": ("AUTO", ROCM.format("rocm"), "", "ROCm 7.1.25424: ROCm (AMD GPUs) is not supported",
              "parts for the CPU work"),
-    "off": ("OFF", None, None, "OFF", "Type: ODDRANK_TORCH=ON pip install --no-cache-dir"),
+    "off": ("OFF", None, None, "OFF", "Install oddrank again with ODDRANK_TORCH=ON"),
 }  # fmt: skip
 
 
