@@ -38,7 +38,7 @@ def test_a_missing_tensor_is_told_and_the_shared_ones_stay():
     found, shared = majority.layouts((0, 1, 2), {0: [LINE, other], 1: [LINE], 2: [LINE, other]})
     assert found is not None
     assert found.ranks == (1,)
-    assert found.lines == ("v (params): float32 [3] on ranks 0, 2, none on rank 1",)
+    assert found.lines == ("v (params): float32 [3] on ranks 0, 2, missing on rank 1",)
     assert shared == [LINE]
     assert majority.layouts((0, 1), {0: [LINE], 1: [LINE]}) == (None, [LINE])
 

@@ -187,5 +187,5 @@ def test_rank_0_says_who_was_behind():
         ranks.poll(1)
     ranks.orders = [wanted("kill")]
     until(lambda: ranks.turns() or ranks.told)
-    assert ranks.told[0].startswith("all 3 ranks kill after call ")
-    assert ranks.told[0].endswith(" of poll(); rank 2 was at call 0, the furthest rank at call 7")
+    assert ranks.told[0].startswith("kill: all 3 ranks obey after call ")
+    assert ranks.told[0].endswith(" of poll(); ranks were at calls 0 (rank 2) to 7")

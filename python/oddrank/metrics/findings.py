@@ -130,8 +130,8 @@ _TABLE = {
         "broken", "the loss is NaN or infinite from iteration {first} on ({iterations}), and {end}",
         _SAYS, _sure(0, 0), _NAN_NEXT, end=_NUMBER_AGAIN, over="the loss is a number again"),
     "nan-grad": _Row(
-        "broken", "the grad norm is NaN or infinite in {rows} one after another, from iteration"
-        " {first} to {at}, and {end}", "a loss scale that adapts makes fewer", _sure(0, 0),
+        "broken", "the grad norm is NaN or infinite in all {rows} from iteration {first} to {at},"
+        " and {end}", "a loss scale that adapts makes fewer", _sure(0, 0),
         _NAN_NEXT, end=_NUMBER_AGAIN, over="the grad norm is a number again"),
     "zero-loss": _Row(
         "broken", "the loss is exactly 0 from iteration {first} on ({rows}), after {level}, and"

@@ -41,7 +41,7 @@ NO_MAJORITY = Row(
     ("medium", "no value is held by more than half of the copies"),
     ("compare with a checkpoint: oddrank replicas compare",))
 DIFFERENT_TENSORS = Row(
-    "different-tensors", "different", "{among} {have} other tensors: {first}",
+    "different-tensors", "different", "{among} {have} different tensors: {first}",
     ("high", "most ranks have the same tensors"),
     ("give groups= the ranks that hold the same tensors, if this is by design",))
 TENSORS_DIFFER = replace(

@@ -107,7 +107,7 @@ def layouts(
         kinds: dict[str, list[int]] = defaultdict(list)
         for rank in group:
             one = texts[rank].get(key)
-            kinds["none" if one is None else f"{one[2]} {one[3]}"].append(rank)
+            kinds["missing" if one is None else f"{one[2]} {one[3]}"].append(rank)
         if len(kinds) > 1:
             said = ", ".join(f"{kind} on {ranks_text(ranks)}" for kind, ranks in kinds.items())
             told.append(f"{key[1]} ({key[0]}): {said}")

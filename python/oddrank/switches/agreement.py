@@ -238,14 +238,11 @@ class Root:
             slowest = steps.index(min(steps))
             self.behind = ""
             if min(steps) < max(steps):
-                self.behind = (
-                    f"; rank {slowest} was at call {min(steps)},"
-                    f" the furthest rank at call {max(steps)}"
-                )
+                self.behind = f"; ranks were at calls {min(steps)} (rank {slowest}) to {max(steps)}"
             self._missing, self._decided = (), True
             store.put(f"{number}/decision", str(at))
             self._tell(
-                f"all {store.world} ranks {order.text} after call {at} of poll(){self.behind}"
+                f"{order.text}: all {store.world} ranks obey after call {at} of poll(){self.behind}"
             )
             return
         left = store.count("closed")

@@ -12,6 +12,10 @@ from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
 _PLACES: dict[Where, str] = {
     "nodes": "between nodes", "ranks": "between single ranks", "inside": "inside nodes",
 }  # fmt: skip
+_DETECTED: dict[Unit, str] = {
+    "GB/s": "smallest slowdown this run could detect",
+    "us": "smallest delay this run could detect",
+}
 _AGAIN = "run it again: other jobs on the network or the host may have been in the way"
 
 
@@ -51,7 +55,7 @@ UNEVEN_PLACES = Row(
      "run it on two nodes: there each rank is measured while the others wait"))
 TOO_NOISY = Row(
     "too-noisy", "unknown", "no rank looks slow, but a slowdown of {effect:.0%} could have been"
-    " missed: {where} {seen}", ("low", "the repeats differ too much"),
+    " missed {where} ({seen})", ("low", "the repeats differ too much"),
     ("give a larger --size or a longer --deadline, or use idle machines", "--effect {least}%"))
 # fmt: on
 
@@ -118,7 +122,13 @@ def nobody_is_slow(
 
     who: "all N ranks"; or "all N nodes", if their single ranks could not be judged.
     """
-    parts = [f"{_PLACES[where]} {_could_see(judgement, unit)}" for unit, where, judgement in seen]
+    places: dict[Unit, dict[str, list[str]]] = {}
+    for unit, where, judgement in seen:
+        places.setdefault(unit, {}).setdefault(_least(judgement, unit), []).append(_PLACES[where])
+    parts = [
+        f"{_DETECTED[unit]} " + "; ".join(f"{', '.join(at)}: {least}" for least, at in of.items())
+        for unit, of in places.items()
+    ]
     if "nodes" in who:
         parts.append("single ranks not judged: the ranks of a node share its network card unevenly")
     if not all_met:
@@ -130,6 +140,10 @@ def nobody_is_slow(
 
 
 def _could_see(judgement: Judgement, unit: Unit) -> str:
+    return f"{_DETECTED[unit]}: {_least(judgement, unit)}"
+
+
+def _least(judgement: Judgement, unit: Unit) -> str:
     ends = "a rank" if unit == "us" else "a sender or receiver"
     seen = {ends: judgement.seen_end, "a link": judgement.seen_link}
     known = [
@@ -137,10 +151,7 @@ def _could_see(judgement: Judgement, unit: Unit) -> str:
         for name, effect in seen.items()
         if effect is not None
     ]
-    what = "delay" if unit == "us" else "slowdown"
-    if not known:
-        return f"no {what} could be detected: there is no third rank to compare with"
-    return f"smallest {what} this run could detect: {', '.join(known)}"
+    return ", ".join(known) or "none, without a third rank to compare with"
 
 
 def _cause(part: Part, delayed: bool) -> str:

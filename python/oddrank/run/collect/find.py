@@ -192,16 +192,16 @@ def _chosen(
     if not paths and newest and (not recorded.records or (is_newer and not lives)):
         others = [name for name in unrecorded if name != newest]
         if others:
-            lines.append(f"also here: {', '.join(others[:_MOST_NAMES])}: name one to collect it")
+            lines.append(f"also here: {', '.join(others[:_MOST_NAMES])} (oddrank collect JOB)")
         if recorded.records:
-            lines.append(f"also here, but ended before: {recorded.job}: name it to collect it")
+            lines.append(f"also here, but ended before: {recorded.job} (oddrank collect JOB)")
         return Target(newest, recorded.host, (), unrecorded[newest]), lines
     if not recorded.records:
         return Target("no-job", recorded.host), [
             "no job of yours runs or has records here: collected is what the node itself says"
         ]
     if newest and not paths:
-        lines.append(f"also here: {newest}: name it to collect it")
+        lines.append(f"also here: {newest} (oddrank collect JOB)")
     ranks = [_with_variables(rank, seen) for rank in recorded.ranks]
     more = [rank for rank in by_job.get(recorded.job, ()) if rank.pid not in known]
     more = [rank for rank in more if rank.rank not in {one.rank for one in ranks if one.alive}]

@@ -357,10 +357,8 @@ def smallest_seen(look: Look) -> str:
             seen[scope] = max(seen.get(scope, 0.0), visible)
         else:
             varies[scope][one.metric.label] = None
-    parts = [
-        f"smallest slowdown this run could detect: {most:.0%} ({scope})"
-        for scope, most in seen.items()
-    ]
+    least = ", ".join(f"{most:.0%} ({scope})" for scope, most in seen.items())
+    parts = [f"smallest slowdown this run could detect: {least}"] if least else []
     for scope, labels in varies.items():
         names = [*labels] if scope in seen else [f"the speed of the {scope}"]
         vary = "vary" if len(names) > 1 else "varies"
