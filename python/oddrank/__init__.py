@@ -1,8 +1,10 @@
 """Find the odd rank: which rank of a distributed job is stuck, slow, broken or different, and why.
 
 Importing oddrank loads neither torch nor numpy nor rich; the native core is loaded on first use.
-PYTEST_DONT_REWRITE: pytest would warn that it can't rewrite what a rank has imported before it.
+
+PYTEST_DONT_REWRITE
 """
+# For pytest, which would warn that it can't rewrite what a rank has imported before it.
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -64,7 +64,7 @@ def _effect(ctx: click.Context, option: click.Parameter, value: str) -> float:
 
 @click.group(cls=cli.CommandGroup)
 def command() -> None:
-    """How fast are the collectives and links of these ranks, and which rank holds them up?"""
+    """Measure the collectives and links of these ranks, and name the rank that is slow or late."""
 
 
 @command.command()
@@ -119,8 +119,8 @@ def run(
 
     A row shows the mean time of an iteration on the slowest rank; median, p95, p99 and min, of
     single iterations, are in the file of --json. algbw and busbw are those of nccl-tests. busbw of
-    all_to_all_v assumes even splits, as nccl-tests does. Our splits are uneven and move more: it is
-    10 % below what crosses the bus on 8 ranks, 25 % on 2.
+    all_to_all_v counts even splits, as nccl-tests does. Our splits are uneven and move more: busbw
+    is 10 % below the real traffic on 8 ranks, 25 % on 2.
 
     Exit codes: 0 healthy; 1 a rank is named, or unknown; 2 could not run; 3 incomplete.
     """

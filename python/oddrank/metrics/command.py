@@ -26,9 +26,12 @@ LOGs are of one training, in any order if their lines name the time, else the ol
 first; also packed, folders or pipes. - is stdin.
 
 \b
+Examples:
   oddrank metrics slurm-*.out
   oddrank metrics main_log.txt --plot loss.png --csv rows.csv
   oddrank metrics main_log.txt --follow --prometheus /var/lib/node_exporter/job.prom
+
+Exit codes: 0 healthy; 1 odd or unknown; 2 not readable; 3 incomplete.
 """
 _CSV_ADVICE = "give --csv a file in a folder you can write"
 _MONTH = 30 * 86400.0

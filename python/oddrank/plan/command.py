@@ -96,8 +96,11 @@ def command() -> None:
     Numbers may be written as 52B, 145M, 2048 or 9_765_625; times as 105, 105s, 5m, 168h or 7d.
 
     \b
+    Examples:
       oddrank plan flops --params 52B --seq 2048 --batch 1024 --seconds 127 --gpus 64 --recompute
       oddrank plan memory --params 7.5B --dp 64
+
+    Exit codes: 0; 2 for values that can't be. These commands do not judge.
     """
 
 

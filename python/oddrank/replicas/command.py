@@ -14,8 +14,11 @@ PATHs are files of safetensors or torch.save, folders of these or of
 torch.distributed.checkpoint.
 
 \b
+Examples:
   oddrank replicas compare step4000/ /backup/step4000/
   oddrank replicas compare rank*.pt
+
+Exit codes: 0 healthy; 1 odd or unknown; 2 not readable; 3 incomplete.
 """
 
 

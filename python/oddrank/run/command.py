@@ -15,12 +15,15 @@ from oddrank.trace.arm import BUDGET
 _ABOUT = """Run a training script as Python does; say what went wrong, while it goes wrong.
 
 \b
+Examples:
   torchrun --nproc-per-node 8 -m oddrank run train.py --lr 1e-4
   srun oddrank run --json verdict.json -m mypkg.train
 
 The script runs as without oddrank, and with its exit code. A guard beside each rank sees when
 it dies or stands still, and a judge beside rank 0 names on stderr the rank to blame. Then each
 node's evidence is saved for oddrank triage. Nothing is ended unless you ask with --on-stall kill.
+
+Exit codes: the script's own; 2 could not run.
 """
 
 
@@ -37,8 +40,8 @@ def _share(text: str) -> float | None:
 )
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as `python -m` does.")
 @click.option("--stall", type=Seconds(min=1), default=STALL, show_default=True, metavar="SECONDS",
-              help="How long no step and no collective of any rank begins or ends until a rank is"
-              " named. Longer if this job had long pauses before, and while the rank that others"
+              help="Name a rank when none has begun or ended a step or a collective for this long."
+              " Waits longer if this job had long pauses before, and while the rank that others"
               " wait for works.")  # fmt: skip
 @click.option("--on-stall", default=COLLECT, show_default=True, type=click.Choice(ACTIONS),
               help="report: only say it. collect: also save the evidence of all nodes, as oddrank"

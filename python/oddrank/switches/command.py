@@ -24,9 +24,12 @@ _EXAMPLES = """Tell all ranks of running jobs to save or end, at the same step.
 DIR is the folder that the jobs watch: oddrank.switch(DIR) in their scripts.
 
 \b
+Examples:
   oddrank switch save /shared/run17
   oddrank switch kill /shared/run17
   oddrank switch status /shared/run17
+
+Exit codes: 0; 1 by check if jobs are refused; 2 if DIR can't be read or written.
 """
 # A job that has not reported for longer is taken for gone: it reports every 10 s.
 _LIVING_SECONDS = 60.0

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from oddrank.report import Report
     from oddrank.triage.report import Triage
 
-_EXAMPLES = """Says which rank stuck or ended a job, why, how sure that is, and what to do next.
+_EXAMPLES = """Say which rank stuck or ended a job, why, how sure that is, and what to do next.
 
 \b
 PATHs are files and folders that the job left, of any kind and in any mix: oddrank's
@@ -22,9 +22,12 @@ packed (tar, zip, gz, bz2, xz, zst). - is stdin. Without a PATH: the newest job 
 this host that recorded itself (oddrank.arm() or oddrank run).
 
 \b
+Examples:
   oddrank triage /dev/shm/nccl_trace_rank_* slurm-123.out
   oddrank triage job.tar.gz --explain
   dmesg -T | oddrank triage - logs/
+
+Exit codes: 0 healthy; 1 odd or unknown; 2 no evidence; 3 incomplete.
 """
 
 
