@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from harness import machine
 from oddrank.bench.pairs.judge import PAIRS, RECHECK, Judge, settle
-from oddrank.bench.pairs.report import data_of, squares_of
+from oddrank.bench.pairs.report import data_of, squares_of, tables_of
 from oddrank.bench.pairs.schedule import (
     Game,
     pack,
@@ -101,7 +101,7 @@ def run(nodes: int, per_node: int, order: str, fault: str) -> dict[str, Any]:
         found = took.time("judge again", lambda: settle(judge.confirmed(state))[0])
     summary = took.time("sentence", lambda: judge.all_well(state, ""))
     squares = took.time("matrices", lambda: squares_of(state, judge.measurement(state)))
-    took.time("tables", squares.tables)
+    took.time("tables", lambda: tables_of(squares))
     data = took.time("report", lambda: json.dumps(data_of(squares)))
     named = sorted({rank for finding in found for rank in finding.who.ranks})
     assert own
