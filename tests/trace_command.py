@@ -20,7 +20,7 @@ def plain(text, **folders):
         (r"(rank|child)(\d+)-\d+-\d+\.trace", r"\1\2-PID-START.trace"),
         (r"\d{4}-\d\d-\d\d ", ""),
         (r"\b\d\d:\d\d(:\d\d)?(\.\d+)?\b", "TIME"),
-        (r"\bwrote \d+ events\b(.*)\b\d+ KiB\b", r"wrote N events\1N KiB"),
+        (r"\bwrote \d+ events\b(.*)\([\d.]+ K?i?B\)", r"wrote N events\1(N KiB)"),
     ):
         text = re.sub(pattern, shown, text)
     return text

@@ -146,21 +146,30 @@ def group_name(title: str, ranks: Collection[int] = ()) -> str:
     return (title if title and not title.isdecimal() else f"group {title}".strip()) + members
 
 
-def duration(seconds: float, digits: int = 0) -> str:
-    """Returns a time as a person says it: 95 s, 10 min, 3.5 h, 4 days. digits: of seconds."""
-    if seconds < 120:
-        return f"{max(seconds, 0.0):.{digits}f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.0f} days"
+_TIMES = (("us", 1e-6, 1e-3), ("ms", 1e-3, 1), ("s", 1, 120), ("min", 60, 7200),
+          ("h", 3600, 2 * 86400), ("days", 86400, float("inf")))  # fmt: skip
+
+
+def duration(seconds: float, digits: int | None = None) -> str:
+    """Returns a time as a person says it, with three digits: 85 us, 1.25 ms, 95.1 s, 3.5 h, 4 days.
+
+    digits: of seconds below two minutes, after the point, for texts that change as one waits.
+    """
+    if seconds <= 0 or (digits is not None and seconds < 120):
+        return f"{max(seconds, 0.0):.{digits or 0}f} s"
+    unit, size = next((unit, size) for unit, size, most in _TIMES if seconds < most)
+    return f"{number_text(seconds / size, 3)} {unit}"
+
+
+def size_text(size: float, *, exact: bool = False) -> str:
+    """Returns bytes with three digits: 8 B, 1.5 MiB. exact: in the largest unit that is whole."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB" or (exact and size % 1024):
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if exact else f"{number_text(size, 3)} {unit}"
 
 
 def number_text(value: float, digits: int = 4) -> str:
     """Returns a number with `digits` significant digits, without an exponent if it is large."""
     return f"{value:.0f}" if 10**digits <= abs(value) < 1e15 else f"{value:.{digits}g}"
-
-
-def bytes_text(count: int) -> str:
-    """Returns a size with three significant digits, in the unit that fits: 1.5 KiB."""
-    power = min(max(count.bit_length() - 1, 0) // 10, 3)
-    return f"{count / (1 << 10 * power):.3g} {('B', 'KiB', 'MiB', 'GiB')[power]}"

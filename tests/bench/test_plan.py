@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.told import refusal, refusals
-from oddrank.bench.case import COLLECTIVES, Case, parse_size, parse_sizes, size_text
+from oddrank.bench.case import COLLECTIVES, Case, parse_size, parse_sizes
 from oddrank.bench.plan import (
     ARRIVALS,
     LEAST,
@@ -23,6 +23,7 @@ from oddrank.bench.plan import (
     passes_within,
     reserve,
 )
+from oddrank.finding import size_text
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -54,7 +55,7 @@ def test_a_case_counts_elements_of_its_dtype():
     assert str(Case("all_reduce", "float32", 64 << 20)) == "all_reduce float32 64 MiB"
     # Only exact sizes are shortened.
     texts = {8: "8 B", 1 << 10: "1 KiB", 1536: "1536 B", 3 << 30: "3 GiB"}
-    assert {size: size_text(size) for size in texts} == texts
+    assert {size: size_text(size, exact=True) for size in texts} == texts
 
 
 def cases(count):

@@ -18,7 +18,7 @@ from oddrank.bench.plan import ARRIVALS, Budget
 from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import AnyStage, Context, RunState, Stage, Timestamps
 from oddrank.errors import OddrankError
-from oddrank.finding import Evidence, Finding, Row, Who
+from oddrank.finding import Evidence, Finding, Row, Who, duration
 from oddrank.peers import SMALLEST_EFFECT, Arrival, Late, both_times, late_ranks, quantiles_of
 from oddrank.process_group import Group, connect
 
@@ -192,7 +192,7 @@ LATE_ONCE = Row(
     "{rank} arrived late once, and there was no time to measure again",
     ("low", "seen in one measurement"), ("run it again, with a longer --deadline",))
 LATE_IN_FEW = Row(
-    "too-few-iterations", "unknown", "{rank} seems to arrive {by_ms:.3g} ms late, but in only {n}"
+    "too-few-iterations", "unknown", "{rank} seems to arrive {by} late, but in only {n}"
     f" iterations: {ENOUGH} are needed",
     ("low", "too few iterations fit into the budget"), ("run it again, with a longer --budget",))
 # fmt: on
@@ -200,7 +200,6 @@ LATE_IN_FEW = Row(
 
 def _late(run: RunState, one: Late, row: Row) -> Finding:
     who = run.who([one.rank])
-    by = f"{one.by / 1e3:.3g} ms" if one.by >= 100 else f"{one.by:.0f} us"
     if row is LATE and run.world < 3:
         row = replace(row, sure=("medium", "measured twice, but with only one other rank to"
                                  " compare with"))  # fmt: skip
@@ -213,5 +212,5 @@ def _late(run: RunState, one: Late, row: Row) -> Finding:
         Evidence("arrives after the others by", "the same, clocks aligned", one.behind, "us"),
         Evidence("healthy spread (median of last minus first)", "the same", one.spread, "us"),
         Evidence("smallest delay that counts as late", "twice the spread", one.line, "us"),
-        rank=who, by=by, share=one.share, n=one.n, by_ms=one.by / 1e3,
+        rank=who, by=duration(one.by / 1e6), share=one.share, n=one.n,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oddrank.errors import OddrankError
+from oddrank.finding import size_text
 
 # Name in torch -> bytes of an element.
 DTYPES = {
@@ -49,7 +50,7 @@ class Case:
         """Names the case for people, without whether it is in place."""
         words = [self.collective, self.dtype]
         words += [self.op] if self.op not in ("sum", NO_OP) else []
-        return " ".join([*words, size_text(self.bytes)])
+        return " ".join([*words, size_text(self.bytes, exact=True)])
 
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -58,14 +59,6 @@ _MOST = 1000
 # Accepted forms, for error messages.
 _RANGES = "SMALLEST:LARGEST[:xFACTOR or :+STEP] or a list, as in 8:256M:x2"
 _ONE = "one size, as in 16M"
-
-
-def size_text(size: int) -> str:
-    """Formats bytes: 8 B, 64 MiB. Uses a larger unit only if the number is whole."""
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit and size % unit == 0:
-            return f"{size // unit} {name}"
-    return f"{size} B"
 
 
 def parse_sizes(text: str) -> list[int]:

@@ -17,10 +17,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from oddrank import _native
-from oddrank.bench.case import size_text
 from oddrank.bench.data import Key, Row
 from oddrank.errors import OddrankError
-from oddrank.finding import Evidence, Finding, Who
+from oddrank.finding import Evidence, Finding, Who, size_text
 from oddrank.finding import Row as CauseRow
 from oddrank.report import SCHEMA, Report
 
@@ -432,7 +431,7 @@ def cells(row: Compared) -> tuple[object, ...]:
     _, collective, dtype, op, size, in_place = row.key
     interval = None if row.low is None or row.high is None else f"{row.low:.3f}-{row.high:.3f}"
     return (
-        size_text(size), collective, dtype, op, "in" if in_place else "out",
+        size_text(size, exact=True), collective, dtype, op, "in" if in_place else "out",
         None if row.a_us is None else f"{row.a_us:.1f}",
         None if row.b_us is None else f"{row.b_us:.1f}",
         None if row.ratio is None else f"{row.ratio:.3f}",

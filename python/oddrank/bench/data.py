@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
-from oddrank.bench.case import NO_OP, size_text
+from oddrank.bench.case import NO_OP
 from oddrank.control.stages import RunState
+from oddrank.finding import size_text
 from oddrank.machine.device import GpuFacts
 from oddrank.machine.settings import Setup
 
@@ -42,7 +43,8 @@ class Key(NamedTuple):
     def __str__(self) -> str:
         place = "in place" if self.inplace else "out of place"
         kind = self.dtype if self.op == NO_OP else f"{self.dtype} {self.op}"
-        return f"{self.collective} {kind} {size_text(self.bytes)} {place} ({self.backend})"
+        size = size_text(self.bytes, exact=True)
+        return f"{self.collective} {kind} {size} {place} ({self.backend})"
 
 
 @dataclass(frozen=True)

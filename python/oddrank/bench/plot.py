@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from oddrank.bench.case import size_text
 from oddrank.bench.comparison import Saved
 from oddrank.bench.data import Row
 from oddrank.errors import OddrankError
+from oddrank.finding import size_text
 from oddrank.pictures import COLOURS, matplotlib, plain
 
 MOST_CURVES = 10
@@ -173,7 +173,7 @@ def _finish(mpl: Any, axes: Any, sizes: Sequence[int], unit: Any) -> None:
     axes.set_yscale("log")
     axes.set_xscale("log", base=2)
     ticks = _size_ticks(sizes[0], sizes[-1])
-    axes.set_xticks(ticks, [size_text(size) for size in ticks], rotation=35, ha="right",
+    axes.set_xticks(ticks, [size_text(size, exact=True) for size in ticks], rotation=35, ha="right",
                     rotation_mode="anchor")  # fmt: skip
     axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
     low, high = axes.get_ylim()

@@ -12,6 +12,7 @@ from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import RunState
 from oddrank.control.walk import Outcome
 from oddrank.errors import OddrankError
+from oddrank.finding import duration
 from oddrank.launch import Launch
 from oddrank.report import Report
 
@@ -92,7 +93,7 @@ def _measured(rows: Sequence[Row], arrived: dict[int, Any], launch: Launch, *, w
         if arrived:
             text += f": {ENOUGH} are needed, give a longer --budget"
     if effect is not None:
-        text += f"; no rank arrives {effect:.0f} us or more after the others"
+        text += f"; no rank arrives {duration(effect / 1e6)} or more after the others"
     return text
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TextIO
 
 from oddrank.bench import split
-from oddrank.bench.case import COLLECTIVES, NO_OP, Case, size_text
+from oddrank.bench.case import COLLECTIVES, NO_OP, Case
 from oddrank.bench.data import PassResult, Row
 from oddrank.bench.plan import Pass
 from oddrank.bench.sampling import error_of_passes
-from oddrank.finding import Who
+from oddrank.finding import Who, size_text
 from oddrank.render import progress
 
 # With fewer samples a percentile (nearest rank) is the largest one.
@@ -151,7 +151,7 @@ def cells(row: Row) -> tuple[str, ...]:
     """Returns the cells as text, in the order of the columns; a dash if unknown."""
     error = None if row.error is None else 100 * row.error
     return (
-        size_text(row.bytes),
+        size_text(row.bytes, exact=True),
         row.dtype if row.op in ("sum", NO_OP) else f"{row.dtype} {row.op}",
         _number(row.mean_us, 1),
         _number(row.algbw_GBps, 3),

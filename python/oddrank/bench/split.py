@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oddrank.bench.case import size_text
 from oddrank.bench.data import Row, connected_of
 from oddrank.control.stages import RunState
 from oddrank.errors import OddrankError
-from oddrank.finding import Evidence, Finding, Who
+from oddrank.finding import Evidence, Finding, Who, size_text
 from oddrank.finding import Row as CauseRow
 from oddrank.launch import Launch
 from oddrank.machine import node_number
@@ -194,7 +193,8 @@ def _finding(run: RunState, by: float, number: int, slow: Sequence[Row], cases: 
     others = [group["median_us"] for i, group in enumerate(row.groups) if i != number]
     passes = min(len(row.groups[number]["passes_us"]) for row in slow)
     sure = len(others) > 1
-    case = f"{row.collective} {row.dtype} {size_text(row.bytes)}, the others' median beside it"
+    size = size_text(row.bytes, exact=True)
+    case = f"{row.collective} {row.dtype} {size}, the others' median beside it"
     median = statistics.median(others)
     found = (SLOW_GROUP if sure else ONE_OF_TWO).found(
         who if sure else Who("rank"),

@@ -10,6 +10,7 @@ from oddrank._native import minor_version, reinstall
 from oddrank.cli import Seconds, json_option
 from oddrank.doctor.probes import OPTIONAL, Facts, examine
 from oddrank.errors import LaunchError, OddrankError
+from oddrank.finding import size_text
 from oddrank.machine.device import without_code
 from oddrank.report import envelope, write_json
 
@@ -142,7 +143,7 @@ def _cuda_rows(cuda: Facts, architectures: str) -> Iterator[Row]:
         yield "GPUs", "missing", "the driver sees none: check nvidia-smi -L, CUDA_VISIBLE_DEVICES"
     for gpu in cuda["gpus"]:
         major, minor = gpu["compute_capability"]
-        memory = f"{gpu['memory_bytes'] / 2**30:.1f} GiB"
+        memory = size_text(gpu["memory_bytes"])
         said = f"{gpu['name']}, {memory}, sm_{major}{minor}, {gpu['uuid']}, {gpu['pci_bus_id']}"
         why = without_code(gpu["name"], gpu["compute_capability"], architectures)
         if why:

@@ -12,6 +12,7 @@ from oddrank.finding import (
     Level,
     Row,
     Who,
+    duration,
     number_text,
     ranks_text,
 )
@@ -240,11 +241,3 @@ def _rows(count: float) -> str:
 
 def _times(count: float, what: str) -> str:
     return f"{count:.0f} {what}{'' if count == 1 else 's'}"
-
-
-def duration(seconds: float) -> str:
-    """Returns a time as people say it: 0.85 s, 105 s, 42 min, 9.3 h, 12 d."""
-    for unit, size, most in (("s", 1, 180), ("min", 60, 120), ("h", 3600, 72)):
-        if seconds < size * most:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 86400:.3g} d"

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from oddrank import exposition
-from oddrank.finding import number_text
+from oddrank.finding import duration, number_text
 from oddrank.inputs import Notes
-from oddrank.metrics.findings import Suspect, duration, findings
+from oddrank.metrics.findings import Suspect, findings
 from oddrank.report import Report
 
 COLUMNS = ("iteration", "of", "loss", "grad norm", "throughput", "an iteration", "left", "restarts")

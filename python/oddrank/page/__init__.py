@@ -18,7 +18,7 @@ from typing import Any
 
 from oddrank._version import __version__
 from oddrank.errors import OddrankError
-from oddrank.finding import fold, number_text
+from oddrank.finding import duration, fold, number_text
 from oddrank.report import Report, write_text
 
 ADVICE = "give --html a file in a folder you can write"
@@ -262,7 +262,7 @@ def _lanes(lanes: Sequence[Lane]) -> dict[str, Any] | None:
             "ranks": _short(fold(lane.ranks), ","),
             "x": round((lane.begin - begin) * scale, 1),
             "width": round(max((lane.end - lane.begin) * scale, 4.0), 1),
-            "seconds": f"{lane.end - lane.begin:.1f} s",
+            "seconds": duration(lane.end - lane.begin, 1),
         }
         for lane in lanes[:_MOST_ROWS]
     ]

@@ -10,7 +10,7 @@ import click
 from oddrank import gpus as table
 from oddrank import render
 from oddrank.cli import Command, CommandGroup, Seconds, json_option
-from oddrank.finding import number_text
+from oddrank.finding import duration, number_text
 from oddrank.plan import formulas
 from oddrank.report import envelope, write_json
 
@@ -294,8 +294,8 @@ def ckpt(
     progress = "at the best of these intervals"
     if save + restart >= apart:
         progress = (
-            f"the job makes hardly any progress: a save and a restart take {save + restart:g} s,"
-            f" and a failure comes every {apart:g} s"
+            "the job makes hardly any progress: a save and a restart take"
+            f" {duration(save + restart)}, and a failure comes every {duration(apart)}"
         )
     rows = [
         Row("mtbf", "failures", apart / _HOUR, "hours apart", f"{formulas.YOUNG}; {formulas.DALY}"),

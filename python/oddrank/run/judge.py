@@ -183,13 +183,12 @@ class Judge:
             if _is_paused(made.report):
                 self.watch.excuse(time.monotonic())
                 return
-            self._tell(
-                "still-stuck", event.seconds, made, f"still stuck after {duration(event.seconds)}"
-            )
+            said = f"still stuck after {duration(event.seconds, 0)}"
+            self._tell("still-stuck", event.seconds, made, said)
         elif event.kind == "end":
             self._on_end()
         elif self.said:
-            say.lines([f"went on after {duration(event.seconds)}"])
+            say.lines([f"went on after {duration(event.seconds, 0)}"])
             self.said = ""
             self._note("went-on", event.seconds, None)
 

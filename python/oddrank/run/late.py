@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from oddrank.errors import OddrankError
-from oddrank.finding import Evidence, Finding, Row, Who, group_name
+from oddrank.finding import Evidence, Finding, Row, Who, duration, group_name
 from oddrank.peers import Arrival, Late, both_times, quantiles_of
 from oddrank.run.snapshot import Snapshot
 from oddrank.trace import collectives, ranks
@@ -128,7 +128,6 @@ def findings_of(
         calls = _calls_text(kind, one.n, snapshot.records[one.rank], snapshot.contents)
         clocks = "times that its device was in the calls" if kind.on_device else "wall clocks"
         usual, spread = one.others / 1e3, "healthy spread (median of last minus first)"
-        by = f"{one.by / 1e6:.3g} s" if one.by >= 1e6 else f"{one.by / 1e3:.3g} ms"
         found.append((OF_TWO if len(kind.ranks) == 2 else LATE).found(
             Who("rank", (one.rank,), hosts.get(one.rank) or None),
             Evidence(
@@ -139,7 +138,7 @@ def findings_of(
             Evidence(spread, "the same", one.spread / 1e3, "ms"),
             Evidence("smallest delay that counts as late", "twice the spread", one.line / 1e3,
                      "ms"),
-            by=by, share=one.share, calls=calls,
+            by=duration(one.by / 1e6), share=one.share, calls=calls,
         ))  # fmt: skip
     return found
 

@@ -90,7 +90,7 @@ def verdict(report: Report) -> list[str]:
 
 
 def stands(seconds: float) -> str:
-    return f"no rank has moved for {duration(seconds)}, and nothing says why"
+    return f"no rank has moved for {duration(seconds, 0)}, and nothing says why"
 
 
 def late(found: Sequence[Finding]) -> list[str]:

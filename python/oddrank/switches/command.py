@@ -157,4 +157,4 @@ def _me() -> str:
 def _ago(seen: float) -> str:
     seconds = time.time() - seen
     is_known = 0 <= seconds < 365 * 24 * 3600  # else another host's clock, or nonsense
-    return f"{duration(seconds)} ago" if is_known else "?"
+    return f"{duration(seconds, 0)} ago" if is_known else "?"

@@ -11,7 +11,7 @@ import click
 from oddrank import render
 from oddrank.cli import CommandGroup, json_option
 from oddrank.errors import LaunchError, OddrankError
-from oddrank.finding import bytes_text
+from oddrank.finding import size_text
 from oddrank.report import envelope, write_json
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def export(paths: tuple[str, ...], output: Path, lines: bool) -> int:
     _print_lines(written.notes)
     render.line(
         f"wrote {written.events} events of {written.processes} processes of job {written.job}"
-        f" to {output} ({bytes_text(written.bytes)}): open it in https://ui.perfetto.dev",
+        f" to {output} ({size_text(written.bytes)}): open it in https://ui.perfetto.dev",
         sys.stdout,
     )
     _print_earlier_runs(written.earlier)

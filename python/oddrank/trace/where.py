@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from oddrank.finding import bytes_text, duration, fold, group_name, ranks_text
+from oddrank.finding import duration, fold, group_name, ranks_text, size_text
 from oddrank.pauses import Pause
 from oddrank.trace.collectives import Collective, op_name
 from oddrank.trace.ranks import HELD, Frame, Rank, Thread, short
@@ -215,7 +215,7 @@ def _collective(rank: Rank, collective: Collective, now: float | None) -> str:
     """Describes a collective. now: None if the process is not known to be alive."""
     name = call_text(rank, collective)
     if collective.bytes:
-        name += f", {bytes_text(collective.bytes)}"
+        name += f", {size_text(collective.bytes)}"
     if collective.open:
         if collective.began is None:
             return f"in {name}"

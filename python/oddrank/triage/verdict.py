@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from oddrank.finding import duration
 from oddrank.triage import causes
 from oddrank.triage.facts import Frame, Paused, Process, State, ranks
 from oddrank.triage.judges import deaths, devices, ras, stacks, waits
@@ -352,12 +353,12 @@ def _with_activity(suspect: Suspect, view: View) -> Suspect:
         )
         if not own:
             return suspect
-        text += f" {max(lasts) - min(own):.1f} s before the last one of all ranks"
+        text += f" {duration(max(lasts) - min(own), 1)} before the last one of all ranks"
     else:
         rests = [each.rests for each in active if each.rests is not None]
         if len(rests) < len(active) or (cause.about != "call" and cause not in _STANDS):
             return suspect
-        text += f" {max(rests):.1f} s before the record was read"
+        text += f" {duration(max(rests), 1)} before the record was read"
         if all(each.runs for each in active):
             text = f"{they} code that runs too often to be recorded"
         if max(rests) < _JUST_NOW:

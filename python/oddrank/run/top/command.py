@@ -13,7 +13,7 @@ import click
 from oddrank import job, render
 from oddrank.cli import Seconds
 from oddrank.errors import OddrankError
-from oddrank.finding import duration, ranks_text
+from oddrank.finding import duration, ranks_text, size_text
 from oddrank.trace import jobs, ranks
 from oddrank.trace.collectives import Collective
 from oddrank.trace.ranks import Rank
@@ -87,7 +87,7 @@ def heading(now: Look, job: str) -> str:
         room = os.statvfs(_MEMORY_FILES)
         total = room.f_blocks * room.f_frsize
         used = 1 - room.f_bavail / max(room.f_blocks, 1)
-        text += f"; /dev/shm {100 * used:.0f} % of {total / (1 << 30):.1f} GiB used"
+        text += f"; /dev/shm {100 * used:.0f} % of {size_text(total)} used"
     return text
 
 

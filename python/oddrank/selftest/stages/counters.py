@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 from oddrank import _native
 from oddrank.control.stages import Context, Node, RunState, Skip, Stage, node_of
 from oddrank.errors import OddrankError
-from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
+from oddrank.finding import Evidence, Finding, Level, Row, Who, duration, ranks_text
 from oddrank.machine import nvml, placement, small_file
 from oddrank.machine.device import GPU
 from oddrank.selftest import Options
@@ -251,7 +251,7 @@ _MOST_PLACES = 8
 
 
 # fmt: off
-_GREW = "{who} is suspicious: {name} grew by {amount} within {seconds:.0f} s{where}"
+_GREW = "{who} is suspicious: {name} grew by {amount} within {seconds}{where}"
 _ITS_OWN: tuple[Level, str] = ("medium", "the hardware counts its own errors")
 _OR_ITS_PEER: tuple[Level, str] = (
     "medium", _ITS_OWN[1] + "; the other end of a link may be the cause")
@@ -279,8 +279,8 @@ def grew(
     return replace(row, next=_LOOK[scope]).found(
         run.who([rank]) if is_gpus(counter, places) else _node_of(run, rank),
         *(Evidence(f"{at} {name}: +{by}", counter, by, unit) for at, by in shown),
-        name=name.removesuffix(" ns"), seconds=seconds, where=f" ({where})" if where else "",
-        amount=f"{most / 1e9:.1f} s" if unit else most,
+        name=name.removesuffix(" ns"), seconds=duration(seconds, 0),
+        where=f" ({where})" if where else "", amount=duration(most / 1e9) if unit else most,
     )  # fmt: skip
 
 

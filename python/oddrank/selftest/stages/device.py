@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
-from oddrank.finding import Evidence, Finding, Row, Who, fold
+from oddrank.finding import Evidence, Finding, Row, Who, fold, size_text
 from oddrank.machine.device import BACKENDS, CPU, GPU, choose, free_bytes, gpu_index
 from oddrank.selftest import Depth, Options, facts, gpus
 from oddrank.selftest.probes import gpu, host
@@ -66,7 +66,7 @@ def _measure(context: Context[Plan], depth: Depth) -> Result:
     size = memory_to_verify(
         here, launch, depth, alone=launch.rank not in context.parameters["shared"]
     )
-    context.step(f"verify {size >> 20} MiB of {here} memory")
+    context.step(f"verify {size_text(size)} of {here} memory")
     thorough = depth == "full" or (here == GPU and depth != "quick")
     result = verify(here, launch, size, thorough=thorough, enough=_ENOUGH[depth])
     context.step("verified")
@@ -78,8 +78,8 @@ def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
     for rank, result in results.items():
         if (wrong := result["wrong"]) is not None:
             bits = fold(bit for bit in range(64) if wrong["bits"] >> bit & 1)
-            size, here = result["bytes"] >> 20, result["device"]
-            text = f"{wrong['count']} wrong words in {size} MiB, the first at {wrong['index']}:"
+            size, here = size_text(result["bytes"]), result["device"]
+            text = f"{wrong['count']} wrong words in {size}, the first at {wrong['index']}:"
             text += f" wrote {wrong['expected']:#018x}, read {wrong['got']:#018x} (pattern"
             text += f" {wrong['pass']}); wrong bits in all of them: {bits}"
             look = "nvidia-smi -q -d ECC,ROW_REMAPPER" if here == GPU else "dmesg -T | grep -i edac"

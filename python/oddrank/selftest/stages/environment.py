@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from oddrank.control.stages import Context, RunState, Stage, nodes_of
-from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
+from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text, size_text
 from oddrank.machine import device
 from oddrank.selftest import Options, facts
 from oddrank.selftest.facts import Difference, Fact, Facts, Group, Here, compare, shared_gpus
@@ -71,8 +71,8 @@ SHM_NOT_WRITABLE = Row(
     " for shared memory", _READ,
     ("findmnt /dev/shm; ls -ld /dev/shm  (on that host: it should be rw, and 1777)",))
 SHM_FULL = Row(
-    "shm-full", "suspicious", "{who} {has} {left:.1f} MiB left in /dev/shm, where NCCL takes"
-    " {needed:.0f} MiB for two ranks", _READ,
+    "shm-full", "suspicious", "{who} {has} {left} left in /dev/shm, where NCCL takes"
+    " {needed} for two ranks", _READ,
     ("ls -l /dev/shm  (old nccl-* and torch_* files); a container: --shm-size",))
 FAR_FROM_GPU = Row(
     "far-from-gpu", "suspicious", "{who} may not run on any processor at its GPU's NUMA node",
@@ -152,9 +152,9 @@ def _odd_alone(run: RunState, results: Mapping[int, Facts]) -> Iterator[Finding]
     free = {rank: results[rank].get("shm_free") for rank in sharing}
     full = {r: left for r, left in free.items() if isinstance(left, int) and left < _SHM_NEEDED}
     if full:
-        left, mib = min(full.values()), 1 << 20
+        left = min(full.values())
         seen_free = Evidence(f"{left} bytes free in /dev/shm", "statvfs")
-        told = {"left": left / mib, "needed": _SHM_NEEDED / mib}
+        told = {"left": size_text(left), "needed": size_text(_SHM_NEEDED)}
         yield _of_ranks(SHM_FULL, run, [*full], seen_free, **told)
     soft = results[0].get("nofile", "").partition("/")[0] if 0 in results else ""
     if soft.isdigit() and int(soft) < run.world + _OTHER_FILES:
@@ -262,7 +262,7 @@ def _value(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, int) and value >= 1 << 20:
-        return f"{value / (1 << 20):.0f} MiB"
+        return size_text(value)
     return str(value)[:100]
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Stage
-from oddrank.finding import Evidence, Finding, Level, Row, Who
+from oddrank.finding import Evidence, Finding, Level, Row, Who, duration
 from oddrank.machine import process_state, small_file
 from oddrank.selftest import Options
 from oddrank.selftest.nodes import by_lowest_rank, hosts, leads, pack_leaders
@@ -65,7 +65,7 @@ NOWHERE = Row(
      " is missing)",))
 SLOW = Row(
     "slow-file-system", "suspicious", "file system {path} is slow on {who}: a small file takes"
-    " {seconds:.0f} ms, on most nodes {usual:.3g} ms",
+    " {seconds}, on most nodes {usual}",
     ("medium", "measured once; {well} nodes are at least 10 times faster"))
 # fmt: on
 
@@ -233,10 +233,10 @@ def _slow(well: Mapping[Who, Tried]) -> list[Finding]:
             steps = {step: min(repeats) for step, repeats in seen["seconds"].items() if repeats}
             worst = max(steps, key=lambda step: steps[step])
             text = f"the best of {len(seen['seconds'][worst])}, of which {worst} takes"
-            text += f" {steps[worst] * 1e3:.0f} ms"
+            text += f" {duration(steps[worst])}"
             how = "create, write, fsync, read, unlink"
             shown = Evidence(text, how, round(seconds, 6), "s", round(usual, 6))
-            told = {"seconds": seconds * 1e3, "usual": usual * 1e3, "path": seen["path"]}
+            told = {"seconds": duration(seconds), "usual": duration(usual), "path": seen["path"]}
             row = replace(SLOW, next=_next(seen, node.host))
             well_ = len(best) - len(suspects)
             found.append(row.found(node, shown, *_evidence(seen)[1:], **told, well=well_))
@@ -250,7 +250,7 @@ def _best(one: Tried) -> float:
 
 def odd_node(who: Who, seen: Tried, well: int, usual: float) -> Finding:
     nodes = f"{well} other node{'s' if well > 1 else ''}"
-    told = {"where": who, "others": f"; {nodes} took {usual * 1e3:.3g} ms"}
+    told = {"where": who, "others": f"; {nodes} took {duration(usual)}"}
     return _unusable(SAID[seen["state"]], who, seen, f"{nodes} can use it", well > 1, **told)
 
 
@@ -274,8 +274,8 @@ def _detail(seen: Tried) -> str:
     if seen["state"] == "hangs":
         # The time includes the steps before the one that hangs.
         before = sum(map(sum, seen["seconds"].values()))
-        text = f"no answer to {step} within {max(0.0, seen['waited'] - before):.0f} s"
-        return text + (f", {before:.0f} s after it began" if before >= 0.5 else "")
+        text = f"no answer to {step} within {duration(seen['waited'] - before, 0)}"
+        return text + (f", {duration(before, 0)} after it began" if before >= 0.5 else "")
     return f"{step}: {seen['error']}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+from oddrank.finding import size_text
 from oddrank.inputs import Item, Notes
 from oddrank.triage import facts
 from oddrank.triage.evidence import Kind, of_json
@@ -84,7 +85,7 @@ def _cgroups(item: Item, _: Notes, content: Mapping[str, Any]) -> Iterator[facts
         # The root of version 1 counts all of the machine's.
         if not kills or not int(kills[1]) or not (limited or "memory.oom_control" not in files):
             continue
-        told = f" (limit {int(limit) >> 20} MiB)" if limited else ""
+        told = f" (limit {size_text(int(limit))})" if limited else ""
         count, path = int(kills[1]), str(group["path"])[:_TEXT]
         yield facts.Trouble(
             "oom", f"the kernel killed {count} process{'es' if count > 1 else ''} of cgroup {path}"

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from oddrank.finding import duration
 from oddrank.inputs import Item, Notes
 from oddrank.machine.xid import pci_slot
 from oddrank.triage.evidence import Kind
@@ -144,7 +145,7 @@ def _take(job: _Job, found: re.Match[str], source: Source) -> None:
         fatal = "fatal" in text or "error" in match[2]
         job.troubles.append(Trouble("ib-flap", told, source, host, match[1], fatal=fatal))
     elif match := _WQE.search(text):
-        waits = f" for {int(match[5][:18]) / 1e9:.3g} s" if match[5] else ""
+        waits = f" for {duration(int(match[5][:18]) / 1e9)}" if match[5] else ""
         told = f"a work request to {match[1]} (qpn {match[4]}) waits{waits} for its completion"
         port = f"{match[2]} port {match[3]}"
         job.troubles.append(Trouble("network", told, source, host, port, whose="unknown"))

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
-from oddrank.finding import group_name, ranks_text
+from oddrank.finding import duration, group_name, ranks_text
 from oddrank.triage import causes
 from oddrank.triage.facts import ON_HOST, Call, Group, Mismatch, Progress, Source
 from oddrank.triage.judges import circles
@@ -33,7 +33,7 @@ def judge(view: View) -> list[Suspect]:
     young = _young(view)
     if young is None:
         return found
-    point = Point(f"the longest wait had lasted {young:.1f} s: it may be no stall")
+    point = Point(f"the longest wait had lasted {duration(young, 1)}: it may be no stall")
     return [replace(s, certainty=0, against=(point, *s.against), young=True) for s in found]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from oddrank.errors import OddrankError
+from oddrank.finding import size_text
 from oddrank.launch.launchers import LAUNCHERS
 from oddrank.machine import small_file
 from oddrank.machine.settings import SETTINGS
@@ -173,7 +174,7 @@ def write(file: Path, pieces: Iterable[bytes], most: int = 1 << 62) -> int:
 
 
 def _no_room(size: int) -> str:
-    return f"it has {max(1, size >> 20)} MiB, over the share of its source: raise --limit"
+    return f"it has {size_text(size)}, over the share of its source: raise --limit"
 
 
 @contextmanager

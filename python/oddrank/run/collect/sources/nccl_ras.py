@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 
 from oddrank import job
+from oddrank.finding import size_text
 from oddrank.run.collect.sources import RAS, Sink, Source, Target, iso
 
 DEFAULT = "127.0.0.1:28028"
@@ -87,7 +88,7 @@ def ask(address: str, question: bytes, most: int) -> bytes:
         server.sendall(question + b"\n")
         answer = lines.read(max(0, most) + 1)
     if len(answer) > most:
-        raise ValueError(f"its answer is over {most >> 10} KiB: raise --limit")
+        raise ValueError(f"its answer is over {size_text(most)}: raise --limit")
     if not answer:
         raise ValueError("it closed the connection without an answer")
     return answer
