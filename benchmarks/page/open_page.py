@@ -82,7 +82,7 @@ def big_job(ranks: int, groups: int = 1) -> report.Triage:
     facts.append(Stack(waits, others))
     facts.append(Stack(loads, (Thread(processes[stuck], "MainThread", source=source),)))
     facts.append(Death(processes[0], "signal", source, _NOW, signal=6, by="watchdog"))
-    return report.judge(facts, [], Notes())
+    return report.judge({"": facts}, [], Notes(), {})
 
 
 @contextmanager

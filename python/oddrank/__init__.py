@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the same names as in _LAZY and _PACKAGES
     from oddrank import plan as plan
     from oddrank import replicas as replicas
     from oddrank.debugger.breakpoint import breakpoint as breakpoint
-    from oddrank.finding import Finding
+    from oddrank.finding import Confidence, Evidence, Finding, Who
     from oddrank.printing import install_printing, printflock
     from oddrank.report import Report
     from oddrank.run.arm import arm
@@ -29,35 +29,21 @@ if TYPE_CHECKING:  # the same names as in _LAZY and _PACKAGES
 _LAZY = {
     "arm": "oddrank.run.arm",
     "NicerTrace": "oddrank.trace.nicer",
-    "step": "oddrank.trace.arm",
-    "mark": "oddrank.trace.arm",
-    "section": "oddrank.trace.arm",
-    "printflock": "oddrank.printing",
-    "install_printing": "oddrank.printing",
+    **dict.fromkeys(("step", "mark", "section"), "oddrank.trace.arm"),
+    **dict.fromkeys(("printflock", "install_printing"), "oddrank.printing"),
     "breakpoint": "oddrank.debugger.breakpoint",
     "switch": "oddrank.switches.switch",
-    "Finding": "oddrank.finding",
+    **dict.fromkeys(("Confidence", "Evidence", "Finding", "Who"), "oddrank.finding"),
     "Report": "oddrank.report",
 }
 
 _PACKAGES = ("plan", "replicas")  # their functions are public
 
 __all__ = [  # without breakpoint: `import *` would replace Python's
-    "Finding",
-    "LaunchError",
-    "MissingPartError",
-    "NicerTrace",
-    "OddrankError",
-    "Report",
-    "__version__",
-    "arm",
-    "install_printing",
-    "mark",
-    "printflock",
-    "section",
-    "step",
-    "switch",
-]
+    "Confidence", "Evidence", "Finding", "LaunchError", "MissingPartError", "NicerTrace",
+    "OddrankError", "Report", "Who", "__version__", "arm", "install_printing", "mark", "printflock",
+    "section", "step", "switch",
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # else every name, misspelled ones too, would be Any to a type checker
 

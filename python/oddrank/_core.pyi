@@ -313,9 +313,7 @@ def trace_snapshot(path: str, content: bytes | None = None) -> dict[str, Any]:
 def trace_history(
     path: str, last: int, content: bytes | None = None
 ) -> tuple[
-    dict[str, Any],
-    list[tuple[int | None, int, str, tuple[str, str, int | None], str]],
-    str,
+    dict[str, Any], list[tuple[int | None, int, str, tuple[str, str, int | None], str]], str
 ]:
     """Returns (process, the last events and marks, why parts could not be read).
 

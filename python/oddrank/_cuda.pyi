@@ -49,24 +49,12 @@ def gpu_check(
     """As bench_check, for all places in one launch."""
 
 def gpu_noise(
-    device: int,
-    address: int,
-    bytes: int,
-    dtype: str,
-    op: str,
-    *,
-    low: bool,
-    seconds: float = 60.0,
+    device: int, address: int, bytes: int, dtype: str, op: str, *, low: bool, seconds: float = 60.0
 ) -> None: ...
 
 class Memory:
     def __init__(
-        self,
-        communicator: Communicator,
-        bytes: int,
-        *,
-        register: str = "",
-        seconds: float = 60.0,
+        self, communicator: Communicator, bytes: int, *, register: str = "", seconds: float = 60.0
     ) -> None: ...
     @property
     def data(self) -> int: ...
@@ -110,13 +98,7 @@ class Operation:
 
 class Communicator:
     def __init__(
-        self,
-        unique_id: bytes,
-        rank: int,
-        world: int,
-        *,
-        device: int = -1,
-        seconds: float = 60.0,
+        self, unique_id: bytes, rank: int, world: int, *, device: int = -1, seconds: float = 60.0
     ) -> None: ...
     @property
     def rank(self) -> int: ...

@@ -207,6 +207,16 @@ def _identity(path: str, stream: int) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
+def some_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Returns the completion of an option that takes some of the words, with commas between."""
+
+    def complete(ctx: click.Context, option: click.Parameter, value: str) -> list[str]:
+        head, comma, begun = value.rpartition(",")
+        return [f"{head}{comma}{word}" for word in words if word.lower().startswith(begun.lower())]
+
+    return complete
+
+
 _VERDICTS = ("odd", "unknown", "incomplete")
 
 
@@ -214,7 +224,7 @@ def fail_on_option(command: Command) -> Command:
     """Adds `--fail-on LIST`, passed as `fail_on: frozenset[str]` for `Report.exit_code`."""
     return click.option(
         "--fail-on", metavar="LIST", default=",".join(_VERDICTS), show_default=True,
-        callback=_some_verdicts,
+        callback=_some_verdicts, shell_complete=some_of(*_VERDICTS, "none"),
         help="Verdicts that make the exit code non-zero: odd (a rank is named) and unknown"
         " (something is wrong, none can be named) fail with 1, incomplete (ended early, none named)"
         " with 3. Use odd in a scheduler's prolog, none to always exit with 0.",

@@ -68,7 +68,7 @@ def peak(gpu: str, dtype: str = "bf16") -> tuple[Gpu, float]:
     """Returns a GPU's row and its dense peak in TFLOP/s.
 
     gpu: a name as in GPUS or as torch says it, in any case. OddrankError if no row, or several
-    rows, have that name, or if the GPU has no such type.
+    rows, have that name, or if the GPU has no such type. Example: peak("a100", "bf16")
     """
     rows = matching(gpu)
     if len(rows) > 1:

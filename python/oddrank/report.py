@@ -36,7 +36,10 @@ JSON_ADVICE = "give --json a file in a folder you can write, or -"
 
 @dataclass(frozen=True)
 class Report:
-    """A command's answer. `Report.of` makes it and derives verdict and summary."""
+    """A command's answer. `Report.of` makes it and derives verdict and summary.
+
+    Example: oddrank.Report.of(name, {"size": 4}, {}, findings, complete=True).exit_code()
+    """
 
     tool: str
     world: Mapping[str, Any]

@@ -56,7 +56,10 @@ def test_every_shell_gets_its_completion_script_and_completes_commands_and_optio
         assert "_ODDRANK_COMPLETE" in script, shell
     for begun, offered in (
         ("oddrank sel", "selftest"), ("oddrank bench com", "compare"),
-        ("oddrank doctor --js", "--json"),
+        ("oddrank doctor --js", "--json"), ("oddrank selftest --fail-on odd,inc", "odd,incomplete"),
+        ("oddrank bench run --collectives barrier,all_r", "barrier,all_reduce"),
+        ("oddrank plan mfu --gpu mi325", "MI325X"), ("oddrank selftest --only environment,conn",
+                                                      "environment,connect"),
     ):  # fmt: skip
         words = {"COMP_WORDS": begun, "COMP_CWORD": str(len(begun.split()) - 1)}
         said = output(str(SCRIPT), _ODDRANK_COMPLETE="bash_complete", **words)

@@ -317,7 +317,7 @@ def test_ranks_of_several_jobs_are_not_shown_as_one_job(shows, tmp_path):
 def test_events_beyond_the_limit_are_counted_once(shows):
     found = open_page.big_job(16)
     facts = [Death(Process(r % 16), "exit", Source("a"), 10.0 * r, code=r) for r in range(3000)]
-    found = report.judge([*found.view.facts, *facts], [], Notes())
+    found = report.judge({"": [*found.view.facts, *facts]}, [], Notes(), {})
     events = report.parts(found).events
     assert events[0] == "times in UTC"
     assert events[1].startswith(" 1970-01-01 00:00:00.000  rank 0: exited")

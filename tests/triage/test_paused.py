@@ -82,7 +82,8 @@ def test_the_report_says_who_is_paused_and_how_to_go_on(golden):
     }
     lines = []
     for name, facts in rows.items():
-        made = report.made(report.judge([World(4, Source("rank0")), *facts], [], Notes()))
+        judged = {"": [World(4, Source("rank0")), *facts]}
+        made = report.made(report.judge(judged, [], Notes(), {}))
         expected = "dead" if "killed" in name else "unknown" if "run" in name else "healthy"
         assert made.verdict == ("odd" if expected == "dead" else expected), name
         lines.append(f"{name}: {made.summary}\n")

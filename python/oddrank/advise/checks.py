@@ -10,7 +10,7 @@ from importlib import metadata
 from oddrank import launch
 from oddrank.advise.variables import FAMILIES, KNOWN, TABLE
 from oddrank.errors import LaunchError
-from oddrank.finding import Condition, Confidence, Evidence, Finding, Level, Who
+from oddrank.finding import Condition, Evidence, Finding, Level, Row, Who
 from oddrank.machine import INFINIBAND
 
 _MOST_VALUE = 4096
@@ -232,17 +232,11 @@ CAUSES: dict[str, Cause] = {
 def _found(cause: str, *names: str, **told: object) -> Finding:
     """Makes the finding of a cause. names: variables; told: what its words name besides."""
     row, facts = CAUSES[cause], {**told, "name": names[0], "other": names[-1]}
-    return Finding(
-        condition=row.condition,
-        who=Who("process", device="this environment"),
-        cause=cause,
-        what=row.what.format_map(facts),
-        evidence=(
-            Evidence(f"{' and '.join(names)}: {'set' if row.is_set else 'not set'}", "environment"),
-            Evidence("documented", row.source.format_map(facts)),
-        ),
-        confidence=Confidence(row.level, row.why.format_map(facts)),
-        next=tuple(command.format_map(facts) for command in row.next),
+    return Row(cause, row.condition, row.what, (row.level, row.why), row.next).found(
+        Who("process", device="this environment"),
+        Evidence(f"{' and '.join(names)}: {'set' if row.is_set else 'not set'}", "environment"),
+        Evidence("documented", row.source.format_map(facts)),
+        **facts,
     )
 
 

@@ -69,14 +69,14 @@ def command() -> None:
 
 @command.command()
 @click.option("--collectives", default="all_reduce", show_default=True, metavar="LIST",
-              callback=_names(COLLECTIVES),
+              callback=_names(COLLECTIVES), shell_complete=cli.some_of("all", *COLLECTIVES),
               help=f"all, or some of {', '.join(COLLECTIVES)}.")  # fmt: skip
 @click.option("--sizes", default="8:256M:x2", show_default=True,
               callback=_parsed(parse_sizes), metavar="MIN:MAX[:xN|:+N]",
               help="Bytes, as nccl-tests counts them: a range with a factor or a step, one size, or"
               " a list; K, M, G: powers of 1024. Rounded to what ranks can share.")  # fmt: skip
 @click.option("--dtypes", default="float32", show_default=True, metavar="LIST",
-              callback=_names(DTYPES, DTYPE_ALIASES),
+              callback=_names(DTYPES, DTYPE_ALIASES), shell_complete=cli.some_of("all", *DTYPES),
               help=f"all, or some of {', '.join(DTYPES)}.")  # fmt: skip
 @click.option("--ops", default="sum", show_default=True, metavar="LIST", callback=_names(OPS),
               help=f"For collectives that reduce: all, or some of {', '.join(OPS)}.")  # fmt: skip

@@ -42,6 +42,8 @@ def breakpoint(
     stops if the result is true.
     In other processes than the ranks themselves (workers of a DataLoader, forked children) nobody
     waits, and `rank` is the rank that they belong to.
+
+    Example: oddrank.breakpoint(3, when=lambda: loss.isnan())
     """
     if not 0 < deadline < math.inf:
         raise OddrankError(f"deadline={deadline!r}: give a number of seconds above 0")

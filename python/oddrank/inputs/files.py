@@ -164,8 +164,7 @@ class _Unpacker:
             yield path
             return
         for folder, inner, names in os.walk(
-            path,
-            onerror=lambda e: self._notes.add(str(e.filename), f"not readable: {e.strerror}"),
+            path, onerror=lambda e: self._notes.add(str(e.filename), f"not readable: {e.strerror}")
         ):
             inner.sort()
             for name in sorted(names):

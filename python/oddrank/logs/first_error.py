@@ -85,7 +85,7 @@ def read(logs: Sequence[Source], notes: Notes) -> Told:
     facts = [fact for *_, found in kinds.read(items, own, _KINDS) for fact in found]
     # Of a log without a failure it says that it found nothing.
     notes.lines += [line for line in own.lines if "left out" in line]
-    triage = report.judge(facts, items, notes)
+    triage = report.judge({"": facts}, items, notes, {})
     seen = triage.view
     # Lines that name a time in whole seconds.
     read_again = log_lines.read(items, Notes())

@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from oddrank.finding import (
     Condition,
-    Confidence,
     Evidence,
     Finding,
     Level,
@@ -63,16 +63,11 @@ def one(
                  source(each, logs))
         for each in warned
     ]  # fmt: skip
-    now = suspect["kind"] == "stall" and suspect["until"] is None
-    return Finding(
-        condition="stuck" if now else row.condition,
-        who=_who(suspect, logs),
-        cause=suspect["kind"],
-        what=row.what.format_map(told),
-        evidence=tuple(evidence),
-        confidence=Confidence(row.sure(suspect), row.why.format_map(told)),
-        next=("oddrank trace where", *row.next) if now else row.next,
-    )
+    sure = row.sure(suspect), row.why
+    made = Row(suspect["kind"], row.condition, row.what, sure, row.next)
+    if suspect["kind"] == "stall" and suspect["until"] is None:
+        made = replace(made, condition="stuck", next=("oddrank trace where", *row.next))
+    return made.found(_who(suspect, logs), *evidence, **told)
 
 
 def is_over(suspect: Suspect) -> str:

@@ -9,7 +9,7 @@ import click
 
 from oddrank import gpus as table
 from oddrank import render
-from oddrank.cli import Command, CommandGroup, Seconds, json_option
+from oddrank.cli import Command, CommandGroup, Seconds, json_option, some_of
 from oddrank.finding import duration, number_text
 from oddrank.plan import formulas
 from oddrank.report import envelope, write_json
@@ -76,7 +76,8 @@ _SEQ = _count("--seq", "Sequence length, in tokens.", required=True)
 _TP = _count("--tp", "Tensor parallel size.", default=1, show_default=True)
 _PP = _count("--pp", "Pipeline parallel size.", default=1, show_default=True)
 _CP = _count("--cp", "Context parallel size.", default=1, show_default=True)
-_GPU = click.option("--gpu", metavar="NAME", help="GPU, for its peak: a100, 'H100 SXM', mi300x.")
+_GPU = click.option("--gpu", metavar="NAME", shell_complete=some_of(*(g.name for g in table.GPUS)),
+                    help="GPU, for its peak: a100, 'H100 SXM', mi300x.")  # fmt: skip
 _DTYPE = click.option(
     "--dtype", type=click.Choice(table.DTYPES), help="Type of matmuls.  [default: bf16]"
 )

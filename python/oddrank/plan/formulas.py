@@ -34,7 +34,7 @@ def parameters(
 
     kv_heads: of grouped-query attention. ffn: the width of a gated feed-forward layer (SwiGLU);
     None: GPT's, 4 x hidden without a gate. experts: those that a token passes, shared ones too.
-    Leaves out the input embedding, norms and biases.
+    Leaves out the input embedding, norms and biases. Example: parameters(32, 4096, 32000, heads=32)
     """
     _positive(layers=layers, hidden=hidden, vocabulary=vocabulary, heads=heads, experts=experts)
     kv_heads = kv_heads or heads
@@ -60,7 +60,7 @@ def flops(
     as flash attention computes it. recompute: 8 N + 16 L H Q T; the output layer, hidden size x
     vocabulary, is not computed again.
     Source: Chowdhery et al. 2022 (PaLM), appendix B. With N = 12 L h^2 + h V the same as Narayanan
-    et al. 2021 (arXiv 2104.04473), equation 3.
+    et al. 2021 (arXiv 2104.04473), equation 3. Example: flops(52e9, 2048, 1024)
     """
     _positive(parameters=parameters, seq=seq, batch=batch)
     attention = 4.0 * layers * width * seq / (2 if causal else 1)
@@ -73,6 +73,7 @@ def utilization(tflops: float, peak: float) -> float:
     """Returns the share of the peak: MFU for model TFLOPs, HFU for hardware TFLOPs.
 
     OddrankError if it is over 1: then the peak is another GPU's or another type's.
+    Example: utilization(180, peak("a100")[1])
     """
     _positive(tflops=tflops, peak=peak)
     if tflops > peak:
@@ -93,6 +94,7 @@ def state_memory(
     too, 3 the parameters too, as FSDP2. adam: a key of ADAM. Buffers for communication, layers that
     FSDP gathers, and fragmentation come on top.
     Source: Rajbhandari et al. 2020 (ZeRO), section 3.1: 2 + 2 + 12 bytes for mixed precision.
+    Example: state_memory(7.5e9, dp=64, zero=2)
     """
     if adam not in ADAM:
         raise OddrankError(f"{adam[:40]!r} is no precision: use {', '.join(ADAM)}")
@@ -122,7 +124,7 @@ def activation_memory(
     Stages may differ in their layers, as those of DeepSeek-V3 do (61 on 16): this is the fullest.
     Source: Korthikanti et al. 2022, table 2, with s, b, h, a, t: none sbh (10 + 24/t + 5as/ht),
     with sequence parallelism sbh (34/t + 5as/ht); selective drops 5as/ht; full keeps 2 sbh, which
-    sequence parallelism splits, too.
+    sequence parallelism splits, too. Example: activation_memory(32, 4096, 32, 4096, 1, tp=8)
     """
     _positive(
         layers=layers, hidden=hidden, heads=heads, seq=seq, micro_batch=micro_batch, tp=tp, pp=pp,
@@ -152,7 +154,7 @@ def _nearest_divisors(value: int, near: int) -> str:
 def data_parallel(world: int, tp: int = 1, pp: int = 1, cp: int = 1) -> int:
     """Returns the number of replicas: world / (TP x PP x CP), all of them ranks.
 
-    OddrankError with the nearest worlds if it does not divide.
+    OddrankError with the nearest worlds if it does not divide. Example: data_parallel(64, tp=8)
     """
     _positive(world=world, tp=tp, pp=pp, cp=cp)
     replica = tp * pp * cp
@@ -169,6 +171,7 @@ def microbatches(global_batch: int, micro_batch: int, dp: int) -> int:
 
     global_batch, micro_batch: samples. dp: replicas.
     OddrankError with the nearest global batch sizes if it does not divide.
+    Example: microbatches(1024, 2, data_parallel(64, tp=8))
     """
     _positive(global_batch=global_batch, micro_batch=micro_batch, dp=dp)
     at_once = micro_batch * dp
@@ -191,6 +194,7 @@ def bubble(pp: int, microbatches: int) -> float:
 
     For the 1F1B schedule. Source: Narayanan et al. 2021 (arXiv 2104.04473), section 2.2.1, which
     gives the bubble as (p - 1) / m of the ideal time; the iteration has both.
+    Example: bubble(8, 64)
     """
     _positive(pp=pp, microbatches=microbatches)
     return (pp - 1) / (microbatches + pp - 1)
@@ -201,7 +205,7 @@ def young_interval(save: float, mtbf: float) -> float:
 
     save: seconds that training waits for a checkpoint. mtbf: mean seconds between two failures of
     the whole job. Source: Young 1974, A first order approximation to the optimum checkpoint
-    interval.
+    interval. Example: young_interval(save=40, mtbf=604800)
     """
     _positive(save=save, mtbf=mtbf)
     return math.sqrt(2 * save * mtbf)
@@ -212,7 +216,7 @@ def daly_interval(save: float, mtbf: float) -> float:
 
     Arguments as young_interval's. Source: Daly 2006, A higher order estimate of the optimum
     checkpoint interval for restart dumps: sqrt(2dM) [1 + sqrt(d/2M) / 3 + d/18M] - d for d < 2M,
-    else M.
+    else M. Example: daly_interval(save=40, mtbf=604800)
     """
     _positive(save=save, mtbf=mtbf)
     if save >= 2 * mtbf:
@@ -227,6 +231,7 @@ def lost_share(interval: float, save: float, mtbf: float, restart: float = 0) ->
     interval: seconds of work between two checkpoints. restart: seconds from a failure until
     training goes on. Failures come at random, with the same rate at all times.
     Source: Daly 2006: wall time M e^(R/M) (e^((t+d)/M) - 1) for each t of work.
+    Example: lost_share(3600, save=40, mtbf=604800, restart=300)
     """
     _positive(interval=interval, save=save, mtbf=mtbf)
     if not 0 <= restart < float("inf"):

@@ -44,6 +44,8 @@ def check(
     Waits for the other ranks, at most for the timeout of torch's process groups. Changes nothing,
     but shards FSDP2's parameters again that an evaluation left whole, as state_dict() does.
     Raises OddrankError if an argument is wrong.
+
+    Example: report = oddrank.replicas.check(model, optimizer, facts={"step": step})
     """
     entries.check_choice(what)
     return Checker(module, optimizer, groups, tuple(what)).run(facts or {})

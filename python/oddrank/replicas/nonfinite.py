@@ -104,6 +104,8 @@ def watch_nonfinite(
     Leave out "grads" with a GradScaler: its first steps overflow on purpose. An attention mask,
     which has -inf and no value above 0, is no finding. steps_before: steps of the training before
     this call, such as those of a resumed one: they count in the report.
+
+    Example: oddrank.replicas.watch_nonfinite(model, optimizer, on_found="warn")
     """
     entries.check_choice(what, layer_hooks.ALL)
     check_arguments(every, on_found, "on_found")

@@ -43,6 +43,8 @@ def watch(
     report. facts: as of check(), or a function that returns them; compared at the first step.
     Rank 0 says once on stderr if some tensors, or all, are not compared, and why.
     Returns a Watch: remove() ends it, and it is a context manager. Others: see check().
+
+    Example: oddrank.replicas.watch(model, optimizer, every=500, on_diff="warn")
     """
     entries.check_choice(what)
     check_arguments(every, on_diff, "on_diff")

@@ -65,6 +65,8 @@ def arm(
     one warning.
     Returns a handle: remove() ends the recording; path is the record's, "" if there is none.
     OddrankError for an unknown level or action; RuntimeError in a subinterpreter.
+
+    Example: oddrank.arm({"mypkg": "lines"}, watch=True)
     """
     if watch and not stall >= 1:
         raise OddrankError(f"stall={stall!r}: it takes 1 or more seconds")

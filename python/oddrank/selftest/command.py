@@ -52,9 +52,11 @@ def _paths(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
               " rechecks; the verdict is incomplete then.")  # fmt: skip
 @click.option("--full", is_flag=True, help="More memory, more repeats, more sizes.")
 @click.option("--only", metavar="STAGE,...", multiple=True, callback=_stages,
+              shell_complete=cli.some_of(*names(TABLE)),
               help="Run only these stages and those that they need."
               f" Stages: {', '.join(names(TABLE))}.")  # fmt: skip
 @click.option("--skip", metavar="STAGE,...", multiple=True, callback=_stages,
+              shell_complete=cli.some_of(*names(TABLE)),
               help="Run all stages except these.")  # fmt: skip
 @click.option("--path", "paths", metavar="DIR", multiple=True, callback=_paths,
               help="Try this folder's file system on every node; may be repeated. Always tried:"

@@ -10,7 +10,7 @@ from oddrank import exclude, exposition, page
 from oddrank.control.findings import failed
 from oddrank.control.stages import AnyStage, RunState, nodes_of
 from oddrank.control.walk import OVER, Outcome
-from oddrank.finding import fold, ranks_text
+from oddrank.finding import fold, number_text, ranks_text
 from oddrank.launch import Launch
 from oddrank.machine.device import CPU, GPU, choose, name_of_gpu
 from oddrank.page import Note, Parts, Table
@@ -147,12 +147,21 @@ def _page(rows: Sequence[tuple[str, ...]], report: Report, run: RunState) -> str
     for rank, state in run.states.items():
         place = "never joined" if state.contact == "never" else run.device_of(rank)
         places.setdefault(place, []).append(rank)
+    tables = [Table("Stages", _COLUMNS, tuple(rows))]
+    if compared := report.data["compared"]:
+        figures = [
+            (one["metric"].replace("_", " "), one["class"],
+             f"{number_text(one['median'])} {one['unit']}",
+             f"rank {one['worst_rank']}: {number_text(one['worst'])} {one['unit']}")
+            for one in compared
+        ]  # fmt: skip
+        tables.append(Table("Figures", ("figure", "of", "median", "worst"), tuple(figures)))
     parts = Parts(
         absent=tuple(places.get("never joined", ())),
         absence="never joined",
         hosts=run.hosts,
         notes=[Note(place, tuple(ranks)) for place, ranks in places.items()],
-        tables=[Table("Stages", _COLUMNS, tuple(rows))],
+        tables=tables,
     )
     return page.text(report, parts)
 

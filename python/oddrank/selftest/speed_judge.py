@@ -230,6 +230,8 @@ def as_data(compared: Look | None) -> list[dict[str, Any]]:
             "noise": one.ranks.noise,
             "spread": one.ranks.spread,
             "visible": one.visible(),
+            "worst": one.ranks.peers[0].value,
+            "worst_rank": one.ranks.peers[0].name,
         }
         for one in (compared.classes if compared else ())
     ]

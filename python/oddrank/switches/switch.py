@@ -48,6 +48,8 @@ def switch(path: str | os.PathLike[str], *, signals: bool = True) -> "Switch":
 
     Makes the folder, but not its parent. Raises RefusedError, a SwitchError, on all ranks if the
     folder says kill already, or has an order that can't be read.
+
+    Example: order = oddrank.switch("/shared/run1").poll()
     """
     try:
         folder = Path(os.fsdecode(path))

@@ -97,9 +97,7 @@ def expected(issued: Issued, seq: int) -> Signature | None:
     return None
 
 
-def _variants(
-    found: Mapping[Signature, Sequence[int]],
-) -> list[tuple[Signature, tuple[int, ...]]]:
+def _variants(found: Mapping[Signature, Sequence[int]]) -> list[tuple[Signature, tuple[int, ...]]]:
     """Joins signatures that may belong to one call. The commonest first, then the lowest rank."""
     joined: dict[Signature, list[int]] = {}
     for signature, ranks in found.items():

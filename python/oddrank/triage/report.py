@@ -9,15 +9,7 @@ from oddrank.errors import OddrankError
 from oddrank.inputs import Item, Notes, files
 from oddrank.report import Report
 from oddrank.trace import where
-from oddrank.triage import (
-    apart,
-    causes,
-    findings,
-    not_understood,
-    timeline,
-    verdict,
-    words,
-)
+from oddrank.triage import apart, causes, findings, not_understood, timeline, verdict, words
 from oddrank.triage.evidence import kinds, record
 from oddrank.triage.facts import MOST_RANKS, Fact
 from oddrank.triage.next_steps import next_steps
@@ -74,20 +66,10 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
             f"nothing in what was given tells what happened: {count} read{why}; give logs, stacks,"
             " dumps or records of the job"
         )
-    return _judged(parts, items, notes, read)
+    return judge(parts, items, notes, read)
 
 
 def judge(
-    facts: Sequence[Fact],
-    items: Sequence[Item],
-    notes: Notes,
-    read: dict[str, tuple[int, int]] | None = None,
-) -> Triage:
-    """Judges what was read of some files, each job that it tells of alone."""
-    return _judged({"": facts}, items, notes, read or {})
-
-
-def _judged(
     parts: Mapping[str, Sequence[Fact]],
     items: Sequence[Item],
     notes: Notes,

@@ -16,16 +16,7 @@ from oddrank.inputs import Item, Notes
 from oddrank.triage import timeline
 from oddrank.triage.evidence import Kind, lines, log_lines, stacks
 from oddrank.triage.evidence.log_lines import Line, Log
-from oddrank.triage.facts import (
-    Child,
-    Death,
-    Fact,
-    Frame,
-    Process,
-    Source,
-    Stop,
-    Trouble,
-)
+from oddrank.triage.facts import Child, Death, Fact, Frame, Process, Source, Stop, Trouble
 
 _START = "Traceback (most recent call last)"
 _FILE_LINE = re.compile(r'^\W*File "([^"]+)", line (\d+)(?:, in (.+))?')
