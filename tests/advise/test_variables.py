@@ -3,7 +3,7 @@
 import re
 
 from oddrank.advise import checks
-from oddrank.advise.variables import FAMILIES, KNOWN, TABLE
+from oddrank.advise.variables import FAMILIES, KNOWN, TABLE, rows
 from oddrank.machine.settings import SETTINGS
 
 UNDOCUMENTED = {"NCCL_GRAPH_FILE"}  # NCCL reads it, and its guide does not have it
@@ -25,9 +25,7 @@ def test_every_setting_that_reports_show_is_explained():
 
 
 def test_no_variable_has_two_rows():
-    from oddrank.advise.variables import _OF_NCCL, _OTHERS
-
-    names = [row.name for row in (*_OF_NCCL, *_OTHERS)]
+    names = [row.name for row in rows()]
     assert len(names) == len(set(names)) == len(TABLE)
 
 

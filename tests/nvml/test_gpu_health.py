@@ -122,4 +122,4 @@ def test_a_real_driver_tells_the_health_of_every_gpu():
         assert told["gpu"]
         assert at_odds(told) == {}
         again = nvml.gpu_counters(uuid)
-        assert "pcie_replay" in again["gpu"] or "pcie_replay" in again["unreadable"]
+        assert all(count >= 0 for count in again["gpu"].values())

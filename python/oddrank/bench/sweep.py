@@ -135,9 +135,6 @@ def _stage(one_pass: Pass, options: SweepOptions, budget: Budget) -> AnyStage:
             "seconds": budget.share(one_pass.index),
         }
 
-    def measure_case(context: Context[_Plan]) -> PassResult:
-        return _measure(context, one_pass, options)
-
     def judge(run: RunState, results: Mapping[int, PassResult]) -> list[Finding]:
         if results[0]["over"]:
             budget.end(one_pass.index)
@@ -149,7 +146,8 @@ def _stage(one_pass: Pass, options: SweepOptions, budget: Budget) -> AnyStage:
 
     seconds = _PATIENCE + options.budget + one_pass.case.bytes / _BYTES_PER_SECOND
     return Stage(
-        one_pass.name, min(options.deadline, seconds), measure_case, judge, make_plan,
+        one_pass.name, min(options.deadline, seconds),
+        lambda context: _measure(context, one_pass, options), judge, make_plan,
         shown=False, keeps_results=False,
     )  # fmt: skip
 

@@ -104,7 +104,8 @@ def _ends(ended: Sequence[ends.End], coarse: frozenset[Place]) -> Iterator[Said]
     for end in ended:
         groups[end.why, ends.signature(end.best)].append(end)
     for group in groups.values():
-        first = min(group, key=lambda end: (_end_time(end), end.best.source.line or 0))
+        first = min(group, key=lambda end: (_time(end.timed.time if end.timed else None),
+                                            end.best.source.line or 0))  # fmt: skip
         best, timed = first.best, first.timed
         text = timeline.death_text(best)
         if best.site and best.site[0].line is not None:
@@ -114,10 +115,6 @@ def _ends(ended: Sequence[ends.End], coarse: frozenset[Place]) -> Iterator[Said]
             best.source, timed.time if timed else None,
             bool(timed and (timed.coarse or timed.source in coarse)), timed is None or timed.wall,
         )  # fmt: skip
-
-
-def _end_time(end: ends.End) -> float:
-    return _time(end.timed.time if end.timed else None)
 
 
 def _timeouts(seen: View, coarse: frozenset[Place]) -> Iterator[Said]:

@@ -228,13 +228,12 @@ def _processes(nvml: _Nvml, device: c_void_p, function: str) -> list[int] | None
 def gpu_counters(uuid: str, library: str = LIBRARY) -> dict[str, Any]:
     """Returns counters that only grow: of the GPU, and of each NVLink that is up, by its number.
 
-    uuid, lost and errors: as gpu_health's.
+    uuid and errors: as gpu_health's. Both are empty for a GPU that is lost.
     """
     with _Nvml(library) as nvml:
         asked, gpu, links = _Asked(nvml, uuid), dict[str, int](), dict[int, dict[str, int]]()
         if not asked.lost:
             asked.note_fields(gpu, _COUNTERS)
-        unreadable = dict(asked.unreadable)  # of the GPU, not of its links
         for link in () if asked.lost else range(_MOST_LINKS):
             if not nvml.link(asked.whole, link)[1]:
                 continue
@@ -244,7 +243,7 @@ def gpu_counters(uuid: str, library: str = LIBRARY) -> dict[str, Any]:
                 told = nvml.call(get, asked.whole, c_uint(link), c_uint(which), byref(count))
                 asked.note(of_link, name, told, count.value)
             asked.note_fields(of_link, _LINK_FIELDS, link)
-        return {"lost": asked.lost, "gpu": gpu, "unreadable": unreadable, "links": links}
+        return {"gpu": gpu, "links": links}
 
 
 def gpu_links(uuid: str, library: str = LIBRARY) -> dict[str, Any]:

@@ -381,7 +381,7 @@ class Judge:
         states, world, notes = self._states(), self.settings.world, Notes()
         facts = record.held(snapshot.contents, snapshot.seen, notes)
         files = {"records": (len(snapshot.contents), len(facts))}
-        read = triage.judge(facts, [], notes, files)
+        read = triage.judge({"": facts}, [], notes, files)
         read.folder = f"{self.settings.folders[0]}/"
         made = triage.made(read)
         ranks = awaited(made.data["suspects"], states, read.view.activities.values())

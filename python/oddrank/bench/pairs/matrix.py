@@ -59,10 +59,6 @@ def log_effect(effect: float) -> float:
     return -math.log1p(-effect)
 
 
-def as_effect(logarithm: float) -> float:
-    return -math.expm1(-logarithm)
-
-
 def error_wanted(effect: float, comparisons: int) -> float:
     """Returns the standard error of a cell's median at which more repeats would not help."""
     return LINE * log_effect(effect) / (1.5 * z_of(comparisons))
@@ -369,7 +365,7 @@ class _Search:
         for one in compared:
             surely, kind = one.line + _SURELY * one.noise.error, one.part.is_between()
             most[kind] = max(surely, most.get(kind, 0.0))
-        end, link = (as_effect(most[kind]) if kind in most else None for kind in (False, True))
+        end, link = (-math.expm1(-most[k]) if k in most else None for k in (False, True))
         return end, link
 
     def compare(self, left: Mapping[Cell, float]) -> list[_Compared]:

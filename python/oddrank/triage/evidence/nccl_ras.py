@@ -116,7 +116,7 @@ class _Snapshot:
     lost: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
 
 
-def text_facts(item: Item) -> list[Fact]:
+def _facts(item: Item) -> list[Fact]:
     """Returns the facts of a file, in which other lines may stand and answers may repeat."""
     reader = _Reader()
     found = numbers(item, WORDS) or []
@@ -355,5 +355,5 @@ def _sniff(item: Item) -> bool:
 
 KIND = Kind(
     "NCCL RAS", binary=False, sniff=_sniff,
-    read=lambda items, _: [fact for item in items for fact in text_facts(item)],
+    read=lambda items, _: [fact for item in items for fact in _facts(item)],
 )  # fmt: skip
