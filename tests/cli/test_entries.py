@@ -58,8 +58,8 @@ def test_every_shell_gets_its_completion_script_and_completes_commands_and_optio
         ("oddrank sel", "selftest"), ("oddrank bench com", "compare"),
         ("oddrank doctor --js", "--json"), ("oddrank selftest --fail-on odd,inc", "odd,incomplete"),
         ("oddrank bench run --collectives barrier,all_r", "barrier,all_reduce"),
-        ("oddrank plan mfu --gpu mi325", "MI325X"), ("oddrank selftest --only environment,conn",
-                                                      "environment,connect"),
+        ("oddrank plan mfu --gpu mi325", "MI325X"),
+        ("oddrank selftest --only health,dev", "health,device"),
     ):  # fmt: skip
         words = {"COMP_WORDS": begun, "COMP_CWORD": str(len(begun.split()) - 1)}
         said = output(str(SCRIPT), _ODDRANK_COMPLETE="bash_complete", **words)
