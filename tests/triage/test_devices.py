@@ -42,7 +42,7 @@ TWO_HOSTS = (*JOB, *(who(rank, "n2") for rank in range(4, 8)))
 PLAIN = [Identity(Process(r, "n1", 100 + r), HERE) for r in range(4)]
 BY_ADDRESS = [Identity(Process(r, "10.0.0.1", 100 + r), HERE) for r in range(4)]
 SAME = Identity(Process(7, "n2", 107), HERE, "0000:3b:00", 3)
-BY_PID = xid(pids=(102,), pid=102)
+BY_PID = xid(pids=(102,))
 RANK_3, NOBODY = ("device", (3,), 2), ("device", (), 1)
 
 
@@ -56,9 +56,9 @@ def test_what_ties_a_fault_to_ranks_and_how_near_it_is(golden):
              device="NFS server fs1")  # fmt: skip
     five = xid("119", count=5, time=STALL - 400, last=STALL - 45)
     death = Death(Process(1), "exit", HERE, time=STALL)
-    hit = of_program(pid=4711, pids=(4711,))
-    after = xid("43", whose="cleanup", pid=4711, pids=(4711,))
-    oom = of("oom", "out of memory", pid=101, pids=(101,))
+    hit = of_program(pids=(4711,))
+    after = xid("43", whose="cleanup", pids=(4711,))
+    oom = of("oom", "out of memory", pids=(101,))
     rows = {
         "fatal near the stall": ([*JOB, STALLED, xid()], RANK_3),
         "without a time": ([*JOB, STALLED, xid(time=None)], ("device", (3,), 1)),
@@ -73,7 +73,7 @@ def test_what_ties_a_fault_to_ranks_and_how_near_it_is(golden):
             ([*JOB, SAME, STALLED, xid(host="n2.cluster.lan")], ("device", (7,), 2)),
         "the same gpu of no known host": ([*JOB, SAME, STALLED, xid(host=None)], NOBODY),
         "a pid where the gpu is not known":
-            ([*PLAIN, STALLED, xid(pids=(9999, 102), pid=9999)], ("device", (2,), 2)),
+            ([*PLAIN, STALLED, xid(pids=(9999, 102))], ("device", (2,), 2)),
         "a host known by its address": ([*BY_ADDRESS, STALLED, BY_PID], ("device", (2,), 2)),
         "a host known by both":
             ([Identity(Process(2, "n1", 102), HERE), *BY_ADDRESS, STALLED, BY_PID],

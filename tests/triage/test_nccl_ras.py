@@ -32,7 +32,7 @@ def test_every_example_of_the_guide_is_read(samples):
     assert by_hash["cf264af53edbe986", ()].silent == (21,)
     assert dict(by_hash["cf264af53edbe986", (21,)].members)[21].pid == 3487984
     assert World(32, facts[-1].source).size in {f.size for f in of_kind(facts, World)}
-    dead = [f for f in of_kind(facts, Trouble) if f.pid == 1524345]
+    dead = [f for f in of_kind(facts, Trouble) if 1524345 in f.pids]
     assert all(f.kind == "unreachable" and f.fatal for f in dead)
     assert dead
 
@@ -104,7 +104,9 @@ def test_only_counts_that_stand_still_tell_of_a_stall(log, golden):
     guards = [World(6, seen)]
     for rank in (4, 5):
         guards.append(Identity(Process(rank, "node2", 40 + rank), seen))
-        guards.append(Trouble("unreachable", "its guard is silent", seen, "node2", pid=40 + rank))
+        guards.append(
+            Trouble("unreachable", "its guard is silent", seen, "node2", pids=(40 + rank,))
+        )
     behind, once = (("not-entered-or-inside", (5,), certainty) for certainty in (1, 0))
     check(golden, {
         "behind in two answers": (log.facts(answer() + answer()), behind),

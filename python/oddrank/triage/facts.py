@@ -383,8 +383,7 @@ class Trouble:
     unreachable (a watcher gets no answer from a process).
     fatal: jobs do not survive it. device: as users name it: GPU 0000:9b:00, ib6. whose: hardware,
     an application's error (a consequence, never the cause of a stall), cleanup after another fault,
-    or a notice. count, time, last: how often, first and last. pids: of processes that it hit; pid:
-    the first of them.
+    or a notice. count, time, last: how often, first and last. pids: of processes that it hit.
     """
 
     kind: str
@@ -396,7 +395,6 @@ class Trouble:
     fatal: bool = False
     count: int = 1
     time: float | None = None
-    pid: int | None = None
     last: float | None = None
     pids: tuple[int, ...] = ()
     whose: Whose = "hardware"

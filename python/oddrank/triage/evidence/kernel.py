@@ -82,14 +82,14 @@ _Folded = dict[tuple[Any, ...], Trouble]
 def _fold(found: _Folded, new: Trouble) -> None:
     # An SXid's text tells of each link; an application's errors are those of its process.
     text = "" if new.kind == "sxid" else new.text
-    pid = new.pid if new.whose == "application" else None
-    key = (new.kind, new.code, new.device, new.host, new.fatal, new.whose, text, pid)
+    pids = new.pids if new.whose == "application" else ()
+    key = (new.kind, new.code, new.device, new.host, new.fatal, new.whose, text, pids)
     old = found.setdefault(key, new)
     if old is not new:
         times = [t for t in (old.time, old.last, new.time, new.last) if t is not None]
         pids = tuple(dict.fromkeys((*old.pids, *new.pids)))[:_MOST_PIDS]
         found[key] = replace(
-            old, count=old.count + new.count, pids=pids, pid=pids[0] if pids else None,
+            old, count=old.count + new.count, pids=pids,
             time=min(times, default=None), last=max(times, default=None),
         )  # fmt: skip
 
@@ -133,10 +133,10 @@ def _trouble(rule: Rule, found: re.Match[str]) -> Trouble | None:
         name = rule.device.format(slot)
     told = {**groups, "name": groups.get("name") or "a process"}
     said = rule.text.format(**told) or found[0].strip()[:_TEXT]
-    pid = int(groups["pid"][:18]) if groups.get("pid") else None
+    pids = (int(groups["pid"][:18]),) if groups.get("pid") else ()
     fatal = rule.fatal or "(Fatal)" in str(groups.get("code"))
     return Trouble(
-        kind, said, source, device=name, fatal=fatal, pid=pid,
+        kind, said, source, device=name, fatal=fatal, pids=pids,
         code=str(groups.get("code") or "") if kind in {"oom", "pcie"} else "",
     )  # fmt: skip
 
@@ -145,9 +145,9 @@ def _deaths(
     rule: Rule, found: re.Match[str], trouble: Trouble, line: _Line, place: Source
 ) -> Iterator[Fact]:
     """Yields that a process was killed, crashed, or is stuck in the kernel, as a line says."""
-    process = Process(host=line.host, pid=trouble.pid)
-    if trouble.pid is None:
+    if not trouble.pids:
         return
+    process = Process(host=line.host, pid=trouble.pids[0])
     if rule.kind == "hung-task":
         yield State(process, "uninterruptible", place, line.time)
     elif rule.kind in ("oom", "segfault"):
@@ -206,7 +206,7 @@ def _facts(item: Item, notes: Notes) -> Iterator[Fact]:
             over.add((trouble.kind, trouble.device, line.host))
             continue
         # Two lines tell of a victim, and up to three that a GPU fell off the bus.
-        same: object = (line.host, trouble.pid) if rule.kind == "oom" else None
+        same: object = (line.host, trouble.pids) if rule.kind == "oom" else None
         same = (trouble.device, line.time) if trouble.code == "79" else same
         if same is not None and same in told:
             continue
@@ -215,13 +215,13 @@ def _facts(item: Item, notes: Notes) -> Iterator[Fact]:
         if rule.kind == "segfault":
             continue
         said = re.search(r"pid=(\d{1,18})", line.text) if trouble.kind == "xid" else None
-        pid = int(said[1]) if said else trouble.pid
+        pids = (int(said[1]),) if said else trouble.pids
         over.discard((trouble.kind, trouble.device, line.host))
         _fold(
             folded,
             replace(
-                trouble, source=place, host=line.host, time=line.time, last=line.time, pid=pid,
-                pids=() if pid is None else (pid,), coarse=line.coarse,
+                trouble, source=place, host=line.host, time=line.time, last=line.time, pids=pids,
+                coarse=line.coarse,
             ),
         )  # fmt: skip
     for each in folded.values():

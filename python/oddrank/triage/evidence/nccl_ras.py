@@ -307,7 +307,7 @@ def _error(
     """Makes the fact of an error of a communicator. A remote error is another process's."""
     return Trouble(
         "nccl", f"NCCL reports: {error.lower()}", source, process.host, f"GPU {gpu}", time=when,
-        last=when, pid=process.pid, pids=() if process.pid is None else (process.pid,),
+        last=when, pids=() if process.pid is None else (process.pid,),
         coarse=True, whose="cleanup" if "remote" in error.lower() else "unknown",
     )  # fmt: skip
 
@@ -319,7 +319,7 @@ def _lost(
     text = "NCCL RAS calls its process dead" if dead else "its process does not answer NCCL RAS"
     return Trouble(
         "unreachable", text, source, host, f"GPU {gpus}", fatal=dead, time=when, last=when,
-        pid=pid, pids=(pid,), coarse=True,
+        pids=(pid,), coarse=True,
     )  # fmt: skip
 
 

@@ -178,7 +178,8 @@ def _unrecorded(lost: Seen, source: facts.Source) -> Iterable[facts.Fact]:
     if lost.state == ranks.SILENT:
         text = "the guard beside it says nothing any more"
         yield facts.Identity(process, source)
-        yield facts.Trouble("unreachable", text, source, lost.host, time=lost.time, pid=lost.pid)
+        yield facts.Trouble("unreachable", text, source, lost.host, time=lost.time,
+                            pids=(lost.pid,))  # fmt: skip
     elif lost.state in ("zombie", "dead") and (lost.signal or lost.code):
         kind: Literal["signal", "exit"] = "signal" if lost.signal else "exit"
         yield facts.Identity(process, source)

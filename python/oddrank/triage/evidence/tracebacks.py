@@ -420,7 +420,7 @@ class _Words:
             return
         self._troubles[key] = Trouble(
             kind, text[:300], source, host, code=code, fatal=kind != "network",
-            time=line.time, pid=line.process.pid, hits=hits,
+            time=line.time, hits=hits,
         )  # fmt: skip
 
     def _last_error(self, line: Line, text: str) -> None:

@@ -185,9 +185,8 @@ def _of_memory(death: Death, view: View) -> Death:
     if death.how != "signal" or death.signal != 9 or death.by == "launcher":
         return death
     for trouble in view.troubles:
-        named = trouble.pid is not None or trouble.pids
         apart = trouble.host and death.process.host and trouble.host != death.process.host
-        if trouble.kind == "oom" and trouble.code != OF_CGROUP and not named and not apart:
+        if trouble.kind == "oom" and trouble.code != OF_CGROUP and not trouble.pids and not apart:
             return replace(death, how="oom", by="kernel", text=trouble.text, among=False)
         gap = abs(trouble.time - death.time) if trouble.time and death.time else 0.0
         of_node = trouble.kind == "node" and trouble.host and trouble.host == death.process.host

@@ -123,7 +123,8 @@ def _unreachable(view: View) -> list[Suspect]:
     for trouble in view.troubles:
         if trouble.kind == "unreachable":
             known = Process(trouble.hits[0]) if trouble.hits else None
-            process = known or view.join(Process(None, trouble.host, trouble.pid))
+            pid = trouble.pids[0] if trouble.pids else None
+            process = known or view.join(Process(None, trouble.host, pid))
             said[process].setdefault(Point(trouble.text, trouble.source), trouble.time)
     several = len(said) > 1
     size = max(sum(None not in (p.rank, p.pid) for p in view.processes), view.world or 0)
