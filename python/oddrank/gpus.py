@@ -62,6 +62,7 @@ GPUS: tuple[Gpu, ...] = (
     Gpu("MI325X", 1307, 1307, 2615, 654, _CDNA.format("MI325X")),
     Gpu("MI355X", 2516, 2516, 5033, 0, _CDNA.format("MI355X")),
 )  # fmt: skip
+"""All GPUs that are known, with dense peaks and their sources."""
 
 
 def peak(gpu: str, dtype: str = "bf16") -> tuple[Gpu, float]:

@@ -82,7 +82,8 @@ PyMethodDef step_method = {
     "step(number, /)\n--\n\n"
     "Notes that training step `number` begins; reports show each rank's last one. Ignores negative "
     "numbers.\n\n"
-    "Does nothing if the recorder is not armed. Raises TypeError if `number` is not an integer."};
+    "Does nothing if the recorder is not armed. Raises TypeError if `number` is not an integer.\n\n"
+    "Example: oddrank.step(number)"};
 PyMethodDef count_step_method = {
     "count_step", &count_step, METH_NOARGS,
     "count_step()\n--\n\n"
@@ -91,7 +92,8 @@ PyMethodDef mark_method = {
     "mark", &mark, METH_O,
     "mark(text, /)\n--\n\n"
     "Notes `text` (its first 32 bytes of UTF-8) with the time, from any thread.\n\n"
-    "Does nothing if the recorder is not armed. Raises TypeError if `text` is not a str."};
+    "Does nothing if the recorder is not armed. Raises TypeError if `text` is not a str.\n\n"
+    "Example: oddrank.mark(\"batch 17\")"};
 
 // A section. Entered again while it is open (recursion, threads), it stays one until its last exit.
 // The GIL guards its fields.
