@@ -109,6 +109,8 @@ def test_a_wheel_holds_the_package_and_nothing_else(venv: Path, tmp_path: Path):
     }
     assert "oddrank/py.typed" in names
     assert "oddrank/report.schema.json" in names
+    assert "oddrank/advise/variables.txt" in names
+    assert {"oddrank/SKILL.md", "oddrank/llms.txt", "oddrank/docs/triage.md"} <= {*names}
 
 
 def has_index(venv: Path) -> bool:

@@ -41,8 +41,13 @@ def examine(seconds: float, environ: Mapping[str, str] = os.environ) -> Facts:
             "_torch": {"present": False, "reason": unasked["problem"], "advice": ""},
             "nccl": unasked,
         }
+    documents = (folder for folder in oddrank.__path__ if Path(folder, "SKILL.md").is_file())
     return {
-        "oddrank": {"version": oddrank.__version__, "folder": str(Path(oddrank.__file__).parent)},
+        "oddrank": {
+            "version": oddrank.__version__,
+            "folder": str(Path(oddrank.__file__).parent),
+            "documents": next(documents, ""),
+        },
         "python": {"version": platform.python_version(), "executable": sys.executable},
         "parts": {
             "_core": part_facts(_native.core_part()),
