@@ -1,5 +1,8 @@
 """Tests the text of --tree: what is common once, and who stands where."""
 
+import os
+import time
+
 from oddrank.triage import tree
 from oddrank.triage.facts import Frame, Process, Stack, Thread
 
@@ -46,3 +49,11 @@ def test_lines_have_their_text_if_their_file_is_as_old_as_the_job(tmp_path):
     assert tree.tree(stacks, changed + 1).sources == {name: "loss = step()"}
     assert tree.tree(stacks, changed - 1).sources == {}
     assert tree.tree(stacks).sources == {}
+
+
+def test_no_pipe_and_no_other_file_of_the_evidence_is_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "secret").write_text("word")
+    frames = (Frame("f", str(tmp_path / "pipe.py"), 1), Frame("g", str(tmp_path / "secret"), 1))
+    found = tree.tree([Stack(frames, (Thread(Process(0)),))], time.time() + 60)
+    assert found.sources == {}

@@ -1,6 +1,7 @@
 """Prints the last lines that a process ran: `hh:mm:ss.ssssss file:line: source`."""
 
 import os
+import stat
 import time
 from collections.abc import Iterable
 from functools import lru_cache
@@ -10,6 +11,7 @@ from oddrank import _native
 from oddrank.trace.ranks import Frame, short
 
 # Kind of event -> words, where they differ.
+_LARGEST = 4 << 20  # bytes of a source file
 _WORDS = {
     "return": "return from",
     "yield": "yield from",
@@ -62,12 +64,14 @@ def source_line(file: str, line: int | None, begin_ns: int | None) -> str | None
 
 @lru_cache(maxsize=256)
 def _lines(path: str, begin_ns: int | None) -> list[str] | None:
-    """Returns the file's lines; None if it may have changed since arm().
+    """Returns the file's lines; None if it may have changed since arm(), or is no source file.
 
     Its time of change (ctime) is also that of a copy that keeps the original's other times.
     """
     try:
-        if begin_ns is None or os.stat(path).st_ctime_ns > begin_ns:
+        status = os.stat(path)
+        is_source = stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST
+        if begin_ns is None or status.st_ctime_ns > begin_ns or not is_source:
             return None
         return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except (OSError, ValueError):

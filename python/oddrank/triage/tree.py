@@ -1,6 +1,7 @@
 """Shows the stacks of all processes as one tree: what is common once, and who stands where."""
 
 import re
+import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
@@ -10,7 +11,7 @@ from oddrank.trace.tail import source_line
 from oddrank.triage import leaves
 from oddrank.triage.facts import Frame, Process, Stack, Thread
 
-_MOST_SOURCES = 2000  # frames whose line is looked for
+_MOST_SOURCES, _SOURCES_SECONDS = 2000, 3.0  # frames whose line is looked for, and for how long
 Row = tuple[int, tuple[str, ...], Set[int]]
 _WORDS = {
     "peers": "waits for peers",
@@ -32,7 +33,7 @@ def tree(stacks: Sequence[Stack], began: float | None = None) -> Tree | None:
     """
     word, numbers = _numbered({t.process for stack in stacks for t in stack.threads})
     paths: dict[tuple[str, ...], set[int]] = defaultdict(set)
-    sources: dict[str, str] = {}
+    wanted: dict[str, Frame] = {}
     idle = 0
     for stack in stacks:
         for thread in stack.threads:
@@ -41,12 +42,8 @@ def tree(stacks: Sequence[Stack], began: float | None = None) -> Tree | None:
                 continue
             path, frames = _path(thread, stack.frames)
             paths[path].add(numbers[thread.process])
-            if began is not None and len(sources) < _MOST_SOURCES:
-                for name, frame in zip(path[-len(frames) :], frames, strict=True):
-                    if name not in sources and (
-                        line := source_line(frame.file, frame.line, int(began * 1e9))
-                    ):
-                        sources[name] = line
+            if len(wanted) < _MOST_SOURCES:
+                wanted |= zip(path[-len(frames) :], frames, strict=True)
     if not paths:
         return None
     branches = [
@@ -57,7 +54,25 @@ def tree(stacks: Sequence[Stack], began: float | None = None) -> Tree | None:
         threads = f"{idle} thread{'s' if idle > 1 else ''}"
         remarks.insert(0, f"left out: {threads} without frames of Python, or waiting for work")
     title = f"stacks of {len(numbers)} process{'es' if len(numbers) != 1 else ''}"
-    return Tree(title, tuple(branches), tuple(remarks), sources)
+    return Tree(title, tuple(branches), tuple(remarks), _sources(wanted, began) if began else {})
+
+
+def _sources(wanted: Mapping[str, Frame], began: float) -> dict[str, str]:
+    """Returns the lines of Python files that can be read in time: a file system may not answer.
+
+    Evidence of strangers may name any file: no other goes into a page that people pass on.
+    """
+    found: dict[str, str] = {}
+
+    def read() -> None:
+        for name, frame in wanted.items():
+            if frame.file.endswith(".py"):
+                found[name] = source_line(frame.file, frame.line, int(began * 1e9)) or ""
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(_SOURCES_SECONDS)
+    return {name: line for name, line in found.copy().items() if line}
 
 
 def rows(paths: Mapping[tuple[str, ...], Set[int]]) -> Iterator[Row]:
