@@ -108,12 +108,13 @@ def test_a_thread_that_sleeps_while_others_are_sampled_and_tried_again_has_no_ne
 
     def thrice(rank):
         if rank.sampled_since is not None:
-            rests.add(rank.sampled_since)
+            rests.add(round(rank.sampled_since, 3))
             lasts.add(rank.main.last)
         return len(rests) == 3
 
     until("threading.Thread(target=spins, daemon=True).start()\ntime.sleep(1000)\n", thrice)
-    assert len(lasts) == 1
+    # Each reading has a newer picture of the clocks: the same ticks move by nanoseconds.
+    assert max(lasts) - min(lasts) < 0.001
 
 
 def test_a_tracer_of_the_script_is_left_alone_while_code_is_sampled(limited, script, source):
