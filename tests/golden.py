@@ -1,5 +1,6 @@
 """Golden files: texts for users that `make golden` rewrites, for a reviewer to read as a diff."""
 
+import difflib
 import re
 from pathlib import Path
 
@@ -25,4 +26,7 @@ class Golden:
         known = "(no such file: make golden)\n"
         if file.exists():
             known = file.read_text(encoding="utf-8")
-        assert text == known, f"{file.name}: if the new text is right, `make golden` keeps it"
+        if text != known:
+            diff = difflib.unified_diff(known.splitlines(), text.splitlines(), lineterm="", n=1)
+            right = f"{file.name}: if the new text is right, `make golden` keeps it"
+            pytest.fail("\n".join([right, *diff]), pytrace=False)
