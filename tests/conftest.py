@@ -80,6 +80,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "transformers": lambda: None not in map(find_spec, ("transformers", "accelerate")),
     "lightning": _module("lightning"),
     "ray": _module("ray"),
+    "kubeflow": _module("kubeflow_trainer_api"),
     "yaml": _module("yaml"),
     "jinja2": _module("jinja2"),
     "chromium": lambda: _programs("chromium", "chromedriver")() and _module("selenium")(),

@@ -1,5 +1,6 @@
 """The examples for clusters: manifests that docs/kubernetes.md tells of, and a script for Ray."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -63,6 +64,33 @@ def test_the_manifests_have_what_their_page_says(name, version, kind):
         spec = node["template"]["spec"]
         assert f"--nnodes {spec['parallelism']} " in environ
         assert spec["parallelism"] == spec["completions"]
+
+
+def fits(schema, manifest):
+    """Returns whether a schema knows each field, and has all that it needs."""
+    try:
+        return schema.from_dict(manifest).to_dict() == manifest
+    except ValueError:  # pydantic's
+        return False
+
+
+@pytest.mark.needs("yaml")
+@pytest.mark.needs("kubeflow")
+@pytest.mark.parametrize(
+    ("name", "schema"),
+    [("jobset", "JobsetV1alpha2JobSet"), ("trainjob", "TrainerV1alpha1TrainJob")],
+)
+def test_a_manifest_fits_its_schema_and_with_any_field_misspelled_does_not(name, schema):
+    import yaml
+
+    schema = getattr(importlib.import_module("kubeflow_trainer_api.models"), schema)
+    made = yaml.safe_load((EXAMPLES / "kubernetes" / f"{name}.yaml").read_text())
+    assert fits(schema, made)
+    for mapping in list(below(made)):
+        for field in mapping.keys() - {"nvidia.com/gpu"}:  # names of resources are free
+            mapping[f"{field}s"] = mapping.pop(field)
+            assert not fits(schema, made), field
+            mapping[field] = mapping.pop(f"{field}s")
 
 
 @pytest.mark.job
