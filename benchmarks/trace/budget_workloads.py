@@ -277,7 +277,7 @@ def start(how: str) -> str:
 
         empty_hook.start("profile")
         return ""
-    return (oddrank.arm(budget=None) if how == "without_a_budget" else oddrank.arm()).path
+    return (oddrank.arm(overhead=None) if how == "without_a_budget" else oddrank.arm()).path
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from oddrank.trace import export, jobs
 
 SCRIPT = """
 import oddrank
-oddrank.arm(budget=None)
+oddrank.arm(overhead=None)
 
 def forward_pass_of_a_layer(n):
     return n

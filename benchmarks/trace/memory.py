@@ -16,7 +16,7 @@ import harness
 SCRIPT = """
 import json, os, sys, threading, time
 import oddrank
-oddrank.arm({"*": "lines"}, budget=None)
+oddrank.arm({"*": "lines"}, overhead=None)
 
 def work(times):
     for i in range(times):

@@ -74,7 +74,7 @@ def printed(folder: Path) -> float:
 
 
 def recorded() -> float:
-    with oddrank.arm({"uninstalled": "lines", "*": "off"}, budget=None):
+    with oddrank.arm({"uninstalled": "lines", "*": "off"}, overhead=None):
         traced = cpu_seconds(lambda: loop(LINES))
     return per_line(traced, LINES)
 

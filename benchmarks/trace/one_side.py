@@ -64,7 +64,7 @@ def start(tool, folder):
 
         os.environ["ODDRANK_DIR"] = folder
         packages = {"__main__": "calls"} if tool == "oddrank-calls" else None
-        oddrank.arm(packages, budget=None)
+        oddrank.arm(packages, overhead=None)
     elif tool == "coverage":
         import coverage
 

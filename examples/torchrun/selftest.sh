@@ -12,4 +12,4 @@ exec "$python" -m torch.distributed.run \
     --nnodes "${NODES:-1}" --node-rank "${NODE_RANK:-0}" --nproc-per-node "${RANKS_PER_NODE:-$gpus}" \
     --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \
     -m oddrank selftest --deadline "${DEADLINE:-300}" --json "${REPORT:-selftest.json}" \
-    --exclude "${EXCLUDE:-exclude.txt}" "$@"
+    --write-exclude "${EXCLUDE:-exclude.txt}" "$@"

@@ -217,6 +217,11 @@ def some_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list
     return complete
 
 
+def renamed(**new: str) -> dict[str, Any]:
+    """Returns context settings with which options take their old names, too. new: by old name."""
+    return {"token_normalize_func": lambda name: new.get(name, name)}
+
+
 _VERDICTS = ("odd", "unknown", "incomplete")
 
 

@@ -12,7 +12,7 @@ from oddrank.errors import LaunchError
 from oddrank.launch import hostlist
 from oddrank.report import Report
 
-ADVICE = "give --exclude a file in a folder you can write, or -"
+ADVICE = "give --write-exclude a file in a folder you can write, or -"
 
 # At most so many comments on nodes that stay.
 _MOST_TOLD = 32

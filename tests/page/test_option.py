@@ -157,7 +157,7 @@ def test_a_page_that_can_not_be_written_is_refused_before_anything_runs(log, tmp
     ]
     one = tmp_path / "one"
     lines.append(refused("triage", log, "--html", one, "--json", f"{tmp_path}/x/../one"))
-    options = ("--json", one, "--exclude", tmp_path / "nodes", "--html", one)
+    options = ("--json", one, "--write-exclude", tmp_path / "nodes", "--html", one)
     lines.append(refused("selftest", *options, **rank))
     golden("".join(lines).replace(str(tmp_path), "FOLDER"))
 

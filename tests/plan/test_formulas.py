@@ -180,9 +180,9 @@ def test_replicas_and_micro_batches_of_tr1_13b_and_bloom_176b():
 
 def test_sizes_that_do_not_divide_are_refused_with_those_that_do(golden):
     golden(refused_calls({
-        "100 ranks by TP 4 and PP 2": lambda: plan.data_parallel(100, tp=4, pp=2),
-        "4 ranks by TP 8": lambda: plan.data_parallel(4, tp=8),
-        "no rank": lambda: plan.data_parallel(0),
+        "100 GPUs by TP 4 and PP 2": lambda: plan.data_parallel(100, tp=4, pp=2),
+        "4 GPUs by TP 8": lambda: plan.data_parallel(4, tp=8),
+        "no GPU": lambda: plan.data_parallel(0),
         "1000 samples": lambda: plan.microbatches(1000, 2, 8),
         "3 samples": lambda: plan.microbatches(3, 2, 8),
     }))  # fmt: skip

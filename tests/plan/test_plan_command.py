@@ -25,7 +25,7 @@ def value(data, key):
 
 def test_the_speed_of_a_run_with_its_mfu_and_hfu():
     """The handbook's 52 billion parameters on 64 GPUs: 107.33 TFLOP/s."""
-    line = "flops --params 52B --seq 2048 --batch 1024 --seconds 127 --gpus 64 --recompute"
+    line = "flops --params 52B --seq 2048 --gbs 1024 --seconds 127 --gpus 64 --recompute"
     shown, data = told(f"{line} --gpu a100")
     assert value(data, "hardware_tflops") == pytest.approx(107.33, abs=0.01)
     assert value(data, "hfu") == pytest.approx(34.4, abs=0.01)
@@ -33,7 +33,7 @@ def test_the_speed_of_a_run_with_its_mfu_and_hfu():
     assert "without attention: give --layers and --hidden" in " ".join(shown.split())
     assert "dense" in shown
     # Llama 3 405B: over 128k tokens attention is more than the rest.
-    long = "flops --params 405B --seq 131072 --batch 1024 --seconds 300 --gpus 8192"
+    long = "flops --params 405B --seq 131072 --gbs 1024 --seconds 300 --gpus 8192"
     shaped = " --layers 126 --hidden 16384"
     for shape, share in (("", 13.4), (shaped, 31.4), (f"{shaped} --causal", 22.4)):
         shown, data = told(f"{long} --peak 989{shape}")
@@ -42,14 +42,14 @@ def test_the_speed_of_a_run_with_its_mfu_and_hfu():
 
 
 def test_the_speed_of_a_shape_with_grouped_attention_and_experts():
-    run = "--layers 32 --hidden 4096 --vocab 32000 --seq 4096 --batch 256 --seconds 10 --gpus 64"
+    run = "--layers 32 --hidden 4096 --vocab 32000 --seq 4096 --gbs 256 --seconds 10 --gpus 64"
     _, data = told(f"flops {run} --heads 32 --kv-heads 8 --ffn 14336 --experts 2 --causal")
     flops = 6 * 12.75e9 + 6 * 32 * 4096 * 4096
     assert value(data, "model_tflops") == pytest.approx(flops * 4096 * 256 / 640e12, rel=1e-3)
 
 
 def test_the_speed_of_bloom_by_its_layers_and_the_share_of_a_peak_that_is_given():
-    shape = "--layers 70 --hidden 14336 --vocab 250880 --seq 2048 --batch 2048"
+    shape = "--layers 70 --hidden 14336 --vocab 250880 --seq 2048 --gbs 2048"
     _, data = told(f"flops {shape} --seconds 105.22s --gpus 384 --recompute")
     assert value(data, "hardware_tflops") == pytest.approx(149.02, abs=0.01)
     assert "mfu" not in data["results"]
@@ -69,14 +69,14 @@ def test_mfu_without_a_speed_shows_the_table_of_peaks_or_a_gpus_rows():
 
 
 def test_replicas_and_micro_batches_and_tensor_parallelism_over_nodes_is_told():
-    _, data = told("dp --world 384 --tp 4 --pp 12 --mbs 2 --gbs 784 --gpus-per-node 8")
+    _, data = told("dp --gpus 384 --tp 4 --pp 12 --mbs 2 --gbs 784 --gpus-per-node 8")
     assert [value(data, key) for key in ("dp", "microbatches", "nodes")] == [8, 49, 6]
     assert value(data, "gbs_multiple") == 16
     for tp, spans in ((16, True), (6, True), (4, False), (8, False)):
-        done = typed("plan", *f"dp --world 48 --tp {tp} --gpus-per-node 8".split())
+        done = typed("plan", *f"dp --gpus 48 --tp {tp} --gpus-per-node 8".split())
         assert ("keep TP inside a node" in done.stderr) == spans
     for number in ("1.005K", "1005", "1_005", "1.005e3", "0.001005M"):  # exact
-        _, data = told(f"dp --world {number} --mbs {number}")
+        _, data = told(f"dp --gpus {number} --mbs {number}")
         assert value(data, "gbs_multiple") == 1005**2
 
 

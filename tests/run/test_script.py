@@ -161,7 +161,7 @@ REFUSED = [
     ("--on-verdict", "mail me < {report}"), ("--on-verdict", ""), ("--json", "-"),
     ("--no-watch", "--on-verdict", "true"), ("--no-watch", "--json", "report.json"),
     ("--packages", "torch=loud"), ("--packages", "a=calls,=lines"),
-    *(("--budget", budget) for budget in ("0", "-1", "1.5", "nan", "3%", "")),
+    *(("--overhead", share) for share in ("0", "-1", "1.5", "nan", "3%", "")),
 ]  # fmt: skip
 
 
@@ -190,8 +190,8 @@ def test_the_runner_itself_is_not_recorded(both):
         assert {Path(frame.file).name for frame in record.main.stack} == {"script.py"}
 
 
-@pytest.mark.parametrize("budget", ["1e-3", "1"])
-def test_the_budget_is_that_of_the_command_line(both, budget, source):
+@pytest.mark.parametrize("share", ["1e-3", "1"])
+def test_the_overhead_is_that_of_the_command_line(both, share, source):
     both.write(source)
-    done = both.traced("--budget", budget, "script.py")
-    assert (done.stdout, done.stderr) == (f"{budget != '1'}\n", "")
+    done = both.traced("--overhead", share, "script.py")
+    assert (done.stdout, done.stderr) == (f"{share != '1'}\n", "")

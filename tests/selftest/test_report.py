@@ -112,7 +112,7 @@ def test_a_report_knows_who_raised():
 @pytest.mark.parametrize(
     ("broken", "part"),
     [
-        ("_gauges", "--prometheus"), ("exclude.text", "--exclude"), ("page.text", "--html"),
+        ("_gauges", "--prometheus"), ("exclude.text", "--write-exclude"), ("page.text", "--html"),
         ("_data_of_nodes", "data.nodes"), ("_data_of_facts", "data.environment"),
         ("as_data", "data.compared"), ("_all_well", "the summary of what was tested"),
     ],
@@ -126,7 +126,7 @@ def test_a_part_of_the_report_that_fails_is_a_finding_and_the_others_are_written
     monkeypatch.setattr(f"oddrank.selftest.report.{broken}", fail)
     names = ("json", "exclude", "oddrank.prom", "page")
     report, exclude, figures, html = (str(tmp_path / name) for name in names)
-    files = {"--json": report, "--exclude": exclude, "--prometheus": figures, "--html": html}
+    files = {"--json": report, "--write-exclude": exclude, "--prometheus": figures, "--html": html}
     code = conclude(outcome(), _launch(4), {}, files, FAILING)
     assert code == 1
     said = valid((tmp_path / "json").read_text())
@@ -134,6 +134,7 @@ def test_a_part_of_the_report_that_fails_is_a_finding_and_the_others_are_written
     assert (said["verdict"], found["cause"]) == ("unknown", "part-failed")
     assert f"{part} is left out" in found["what"]
     assert "KeyError: 'node7'" in found["what"]
-    lost = {"--prometheus": "oddrank.prom", "--exclude": "exclude", "--html": "page"}.get(part)
+    names_of = {"--prometheus": "oddrank.prom", "--write-exclude": "exclude", "--html": "page"}
+    lost = names_of.get(part)
     assert [name for name in names if not (tmp_path / name).exists()] == [lost] * bool(lost)
     assert "selftest: unknown" in capfd.readouterr().out

@@ -22,7 +22,7 @@ def test_a_rank_with_another_torch_and_a_port_that_goes_down_are_told_in_all_fil
         "set:rank=2,stage=counters,name=counters,value=1",
         'set:rank=2,stage=counters_recheck,name=grown,value={"mlx5_0/1 link_downed": 2}',
     )
-    files = ("--exclude", str(leave_out), "--prometheus", str(figures))
+    files = ("--write-exclude", str(leave_out), "--prometheus", str(figures))
     verdict = job(
         4, command=("selftest", "--only", "counters,device", *files), inject=";".join(inject),
         environ={"NCCL_ALGO": "Ring"}, deadline=60,
@@ -57,8 +57,9 @@ def test_what_can_not_be_meant_is_one_line_and_exit_code_2(golden, tmp_path):
     Path(tmp_path, "x").mkdir()
     lines = []
     for options in (
-        "--exclude {}/absent/file", "--prometheus {}/absent/file.prom",
-        "--exclude - --prometheus -", "--exclude {}/nodes.prom --prometheus {}/x/../nodes.prom",
+        "--write-exclude {}/absent/file", "--prometheus {}/absent/file.prom",
+        "--write-exclude - --prometheus -",
+        "--write-exclude {}/nodes.prom --prometheus {}/x/../nodes.prom",
         "--prometheus {}/oddrank.txt", "--prometheus /dev/shm/oddrank.txt",
         "--prometheus /dev/null --only=", "--only=", "--only rech", "--only speed --skip speed",
         "--quick --full", "--full --quick", "--only device --path /data",

@@ -21,7 +21,7 @@ RULES = {
 def main():
     (name,) = sys.argv[1:]
     core = _native.core()
-    with oddrank.arm(RULES, budget=None):
+    with oddrank.arm(RULES, overhead=None):
         core.trace_check(True)
         module = __import__(f"test.{name}", fromlist=["x"])
         suite = unittest.defaultTestLoader.loadTestsFromModule(module)

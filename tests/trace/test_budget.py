@@ -26,8 +26,8 @@ HOT = TEXTS["hot"]
 def limited(script):
     """Runs a script with a small budget; returns the records, the parent's first."""
 
-    def run(source, budget=1e-3, **environ):
-        script.armed(HOT + textwrap.dedent(source), f"{budget=}", **environ)
+    def run(source, overhead=1e-3, **environ):
+        script.armed(HOT + textwrap.dedent(source), f"{overhead=}", **environ)
         return sorted(script.records(), key=lambda rank: rank.is_child)
 
     return run
@@ -107,13 +107,13 @@ CHANGES = cases(__file__)
 @pytest.mark.parametrize("change", CHANGES)
 def test_stacks_are_right_after_each_change(script, change):
     source = HOT + CHANGES[change][0]
-    events, wrong = map(int, script.armed(source, "budget=1e-3").stdout.split())
+    events, wrong = map(int, script.armed(source, "overhead=1e-3").stdout.split())
     assert events > 1000
     assert wrong == 0
 
 
 def test_a_function_that_has_become_quiet_is_recorded_as_before(limited, source):
-    (rank,) = limited(source, budget=1e-2)  # so less CPU time saves enough
+    (rank,) = limited(source, overhead=1e-2)  # so less CPU time saves enough
     assert "hot" not in lowered(rank)
     assert rank.sampled_since is None
     assert rank.main.sampled is None
@@ -134,10 +134,10 @@ def test_a_forked_child_begins_with_everything(limited, source):
 
 def test_without_a_budget_nothing_goes_down(script):
     source = HOT.replace("3000", "20") + "until('none')\n"
-    assert script.rank(source, "budget=None", check=False).lowered == ()
+    assert script.rank(source, "overhead=None", check=False).lowered == ()
 
 
-@pytest.mark.parametrize("budget", [0, -1, 1.5])
-def test_a_budget_that_is_no_share_is_refused(script, budget):
-    with pytest.raises(oddrank.OddrankError, match=f"budget={budget}"):
-        oddrank.arm(budget=budget)
+@pytest.mark.parametrize("overhead", [0, -1, 1.5])
+def test_a_budget_that_is_no_share_is_refused(script, overhead):
+    with pytest.raises(oddrank.OddrankError, match=f"overhead={overhead}"):
+        oddrank.arm(overhead=overhead)

@@ -24,7 +24,7 @@ def used(script):
         source = "".join(METHOD.format(number=number) for number in range(CLASSES))
         for number in range(MODULES):
             (script.folder / package / f"module{number}.py").write_text(source)
-        rank = script.rank(USE, "budget=None", PACKAGE=package, **environ)
+        rank = script.rank(USE, "overhead=None", PACKAGE=package, **environ)
         lost = [int(n) for n in re.findall(r"no room for (\d+) codes", "\n".join(rank.notes))]
         return sum(lost), [(frame.function, frame.line) for frame in rank.main.stack]
 

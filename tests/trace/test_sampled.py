@@ -23,7 +23,7 @@ def limited(script):
     """Runs a script that begins with the functions of `hot`, with a small budget."""
 
     def run(source, **options):
-        return script.armed(TEXTS["hot"] + source, "budget=1e-3", **options)
+        return script.armed(TEXTS["hot"] + source, "overhead=1e-3", **options)
 
     return run
 
@@ -34,7 +34,7 @@ def until(script):
     with ExitStack() as ends:
 
         def run(source, wanted):
-            begin = "; armed = oddrank.arm(budget=1e-3); print('armed', flush=True)"
+            begin = "; armed = oddrank.arm(overhead=1e-3); print('armed', flush=True)"
             process = ends.enter_context(script.running(f"{begin}{TEXTS['hot']}{source}"))
 
             def found():

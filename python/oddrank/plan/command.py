@@ -9,7 +9,7 @@ import click
 
 from oddrank import gpus as table
 from oddrank import render
-from oddrank.cli import Command, CommandGroup, Seconds, json_option, some_of
+from oddrank.cli import Command, CommandGroup, Seconds, json_option, renamed, some_of
 from oddrank.finding import duration, number_text
 from oddrank.plan import formulas
 from oddrank.report import envelope, write_json
@@ -76,6 +76,7 @@ _SEQ = _count("--seq", "Sequence length, in tokens.", required=True)
 _TP = _count("--tp", "Tensor parallel size.", default=1, show_default=True)
 _PP = _count("--pp", "Pipeline parallel size.", default=1, show_default=True)
 _CP = _count("--cp", "Context parallel size.", default=1, show_default=True)
+_GPUS = _count("--gpus", "GPUs of the job: one a rank.", required=True)
 _GPU = click.option("--gpu", metavar="NAME", shell_complete=some_of(*(g.name for g in table.GPUS)),
                     help="GPU, for its peak: a100, 'H100 SXM', mi300x.")  # fmt: skip
 _DTYPE = click.option(
@@ -89,7 +90,7 @@ _RECOMPUTE = click.option(
 )
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=CommandGroup, context_settings=renamed(world="gpus", batch="gbs"))
 def command() -> None:
     """Do the sums of a training run: speed, memory, batch sizes, checkpoints.
 
@@ -98,7 +99,7 @@ def command() -> None:
 
     \b
     Examples:
-      oddrank plan flops --params 52B --seq 2048 --batch 1024 --seconds 127 --gpus 64 --recompute
+      oddrank plan flops --params 52B --seq 2048 --gbs 1024 --seconds 127 --gpus 64 --recompute
       oddrank plan memory --params 7.5B --dp 64
 
     Exit codes: 0; 2 for values that can't be. These commands do not judge.
@@ -118,9 +119,9 @@ def command() -> None:
 @_count("--experts", "Of the shape: experts that a token passes.", default=1, show_default=True)
 @click.option("--causal", is_flag=True, help="Count half of attention, as flash attention does.")
 @_SEQ
-@_count("--batch", "Global batch size, in samples.", required=True)
+@_count("--gbs", "Global batch size, in samples.", required=True)
 @click.option("--seconds", type=Seconds(min=1e-6), required=True, help="Time of an iteration.")
-@_count("--gpus", "Number of GPUs.", required=True)
+@_GPUS
 @_RECOMPUTE
 @_GPU
 @_DTYPE
@@ -129,7 +130,7 @@ def command() -> None:
 def flops(
     *, params: float | None, layers: int | None, hidden: int | None, vocab: int | None,
     heads: int | None, kv_heads: int | None, ffn: int | None, experts: int, causal: bool, seq: int,
-    batch: int, seconds: float, gpus: int, recompute: bool, gpu: str | None, dtype: str | None,
+    gbs: int, seconds: float, gpus: int, recompute: bool, gpu: str | None, dtype: str | None,
     given_peak: float | None, json_path: str | None,
 ) -> None:  # fmt: skip
     """Show TFLOPs per GPU from the time of an iteration, and MFU and HFU with --gpu."""
@@ -147,13 +148,13 @@ def flops(
         raise click.UsageError("--params has counted --heads, --kv-heads, --ffn and --experts")
     model, hardware = (
         formulas.flops(
-            params, seq, batch, layers=layers or 0, width=hidden or 0, vocabulary=vocab or 0,
+            params, seq, gbs, layers=layers or 0, width=hidden or 0, vocabulary=vocab or 0,
             causal=causal, recompute=again,
         ) / (seconds * gpus * 1e12)
         for again in (False, recompute)
     )  # fmt: skip
     how = formulas.PALM if layers else f"{formulas.WITHOUT_ATTENTION}: give --layers and --hidden"
-    rate = Row("tokens_per_second", "tokens", seq * batch / seconds, "1/s", "batch x seq / seconds")
+    rate = Row("tokens_per_second", "tokens", seq * gbs / seconds, "1/s", "GBS x seq / seconds")
     speeds = _speeds(model, hardware, how, _peak(gpu, dtype, given_peak))
     _show("flops", [*speeds, rate], json_path)
 
@@ -192,7 +193,7 @@ def mfu(
 
 
 @command.command()
-@_count("--world", "Ranks of the job.", required=True)
+@_GPUS
 @_TP
 @_PP
 @_CP
@@ -201,13 +202,13 @@ def mfu(
 @_count("--gpus-per-node", "GPUs of a node.")
 @json_option
 def dp(
-    *, world: int, tp: int, pp: int, cp: int, mbs: int, gbs: int | None,
+    *, gpus: int, tp: int, pp: int, cp: int, mbs: int, gbs: int | None,
     gpus_per_node: int | None, json_path: str | None,
 ) -> None:  # fmt: skip
     """Show the replicas of a job, and which global batch sizes are possible."""
-    count = formulas.data_parallel(world, tp, pp, cp)
+    count = formulas.data_parallel(gpus, tp, pp, cp)
     rows = [
-        Row("dp", "replicas (DP)", count, "", "world / (TP x PP x CP)"),
+        Row("dp", "replicas (DP)", count, "", "GPUs / (TP x PP x CP)"),
         Row("gbs_multiple", "global batch size", mbs * count, "samples", "multiple of MBS x DP"),
     ]
     if gbs is not None:

@@ -151,19 +151,19 @@ def _nearest_divisors(value: int, near: int) -> str:
     return " or ".join(str(one) for one in (max(below), min(above, default=0)) if one)
 
 
-def data_parallel(world: int, tp: int = 1, pp: int = 1, cp: int = 1) -> int:
-    """Returns the number of replicas: world / (TP x PP x CP), all of them ranks.
+def data_parallel(gpus: int, tp: int = 1, pp: int = 1, cp: int = 1) -> int:
+    """Returns the number of replicas: GPUs / (TP x PP x CP).
 
-    OddrankError with the nearest worlds if it does not divide. Example: data_parallel(64, tp=8)
+    OddrankError with the nearest numbers if it does not divide. Example: data_parallel(64, tp=8)
     """
-    _positive(world=world, tp=tp, pp=pp, cp=cp)
+    _positive(gpus=gpus, tp=tp, pp=pp, cp=cp)
     replica = tp * pp * cp
-    if world % replica:
+    if gpus % replica:
         raise OddrankError(
-            f"{world} ranks don't divide by TP x PP x CP = {tp} x {pp} x {cp} = {replica}: use"
-            f" {_nearest(world, replica)} ranks"
+            f"{gpus} GPUs don't divide by TP x PP x CP = {tp} x {pp} x {cp} = {replica}: use"
+            f" {_nearest(gpus, replica)} GPUs"
         )
-    return world // replica
+    return gpus // replica
 
 
 def microbatches(global_batch: int, micro_batch: int, dp: int) -> int:

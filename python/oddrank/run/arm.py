@@ -24,7 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def arm(
     packages: Packages = None,
     *,
-    budget: float | None = recorder.BUDGET,
+    overhead: float | None = recorder.OVERHEAD,
     watch: bool = False,
     stall: float = STALL,
     json: str | None = None,
@@ -35,7 +35,7 @@ def arm(packages: Function) -> Function: ...
 def arm(
     packages: Any = None,
     *,
-    budget: float | None = recorder.BUDGET,
+    overhead: float | None = recorder.OVERHEAD,
     watch: bool = False,
     stall: float = STALL,
     json: str | None = None,
@@ -55,7 +55,7 @@ def arm(
     watch: also starts a guard beside this rank, and on rank 0 a judge, as `oddrank run` does; call
     it on each rank, before the training begins. stall: seconds without progress until it is told.
     json: a file for the report. on_stall: "report", "collect" or "kill".
-    budget: the share of its CPU time that a process may spend on recording; None: any. While it
+    overhead: the share of its CPU time that a process may spend on recording; None: any. While it
     spends more, the functions with the most events are recorded less closely: by calls, in the
     stack only, or not at all. The record says which, and since when. Functions that wait stay as
     they are. A function that has become quiet is recorded as before.
@@ -77,5 +77,5 @@ def arm(
 
         start.begin(start.Options(stall, json, on_stall=on_stall))
     if callable(packages):
-        return Armed(None, budget)(packages)
-    return Armed(packages, budget)
+        return Armed(None, overhead)(packages)
+    return Armed(packages, overhead)

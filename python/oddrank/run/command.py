@@ -7,10 +7,11 @@ from typing import Any, NoReturn
 
 import click
 
+from oddrank import cli
 from oddrank.cli import Seconds, html_option, near, prometheus_file, refuse_shared, writable
 from oddrank.errors import OddrankError
 from oddrank.run.arm import ACTIONS, COLLECT, OUTPUT, STALL
-from oddrank.trace.arm import BUDGET
+from oddrank.trace.arm import OVERHEAD
 
 _ABOUT = """Run a training script as Python does; say what went wrong, while it goes wrong.
 
@@ -36,7 +37,12 @@ def _share(text: str) -> float | None:
 
 
 @click.command(
-    help=_ABOUT, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+    help=_ABOUT,
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+        **cli.renamed(exclude="write-exclude", budget="overhead"),
+    },
 )
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as `python -m` does.")
 @click.option("--stall", type=Seconds(min=1), default=STALL, show_default=True, metavar="SECONDS",
@@ -55,8 +61,8 @@ def _share(text: str) -> float | None:
               callback=writable("give --json a file in a folder you can write"),
               help="Write the report to FILE, as soon as there is one and whenever it"
               " changes.")  # fmt: skip
-@click.option("--exclude", "exclude", metavar="FILE",
-              callback=writable("give --exclude a file in a folder you can write"),
+@click.option("--write-exclude", "exclude", metavar="FILE",
+              callback=writable("give --write-exclude a file in a folder you can write"),
               help="Write the nodes to leave out when the job starts again, as selftest"
               " does.")  # fmt: skip
 @html_option
@@ -74,7 +80,7 @@ def _share(text: str) -> float | None:
               help="How closely to record packages, on top of the defaults:"
               " mypkg=lines,torch=calls. Levels: off, where, calls, lines (of a name"
               " alone).")  # fmt: skip
-@click.option("--budget", metavar="SHARE", default=str(BUDGET), show_default=True,
+@click.option("--overhead", metavar="SHARE", default=str(OVERHEAD), show_default=True,
               callback=lambda ctx, param, value: _share(value),
               help="The share of each rank's CPU time that recording may take. Functions that run"
               " too often are recorded less closely for a while; the record says which. 1: no"
@@ -87,7 +93,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
     is_module: bool,
     no_watch: bool,
     packages: str | None,
-    budget: float | None,
+    overhead: float | None,
     html_path: str | None,
     **watch: Any,
 ) -> NoReturn:
@@ -99,7 +105,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
         raise click.UsageError(f"No such option {option}{near(option, known)}")
     options = start.Options(html=html_path, **watch)
     files = {
-        "--json": options.json, "--exclude": options.exclude, "--html": options.html,
+        "--json": options.json, "--write-exclude": options.exclude, "--html": options.html,
         "--prometheus": options.prometheus,
     }  # fmt: skip
     refuse_shared(files)
@@ -119,4 +125,4 @@ def command(  # noqa: PLR0917 (click passes them by name)
     if not no_watch:
         start.begin(options)
     runs = script.module if is_module else script.script
-    runs(program, arguments, packages, budget)
+    runs(program, arguments, packages, overhead)

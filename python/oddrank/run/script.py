@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from oddrank import launch
 from oddrank.errors import LaunchError, OddrankError
-from oddrank.trace.arm import BUDGET, Armed, arm_child, note_end
+from oddrank.trace.arm import OVERHEAD, Armed, arm_child, note_end
 from oddrank.trace.packages import Packages, rules
 
 _PROGRAMS = os.path.join(os.path.dirname(__file__), "programs")
@@ -27,7 +27,7 @@ _TORCHS_HANDLER = "torch.utils.data._utils.signal_handling"
 
 
 def script(
-    path: str, arguments: Sequence[str], packages: Packages, budget: float | None = BUDGET
+    path: str, arguments: Sequence[str], packages: Packages, overhead: float | None = OVERHEAD
 ) -> NoReturn:
     """Runs `path` as __main__ and ends as Python would. OddrankError if there is no such file.
 
@@ -52,18 +52,18 @@ def script(
             source = file.read()
         exec(compile(source, path, "exec"), main.__dict__)
 
-    _run(run, packages, budget)
+    _run(run, packages, overhead)
 
 
 def module(
-    name: str, arguments: Sequence[str], packages: Packages, budget: float | None = BUDGET
+    name: str, arguments: Sequence[str], packages: Packages, overhead: float | None = OVERHEAD
 ) -> NoReturn:
     """Does the same as `python -m name ...`."""
     sys.argv[:] = [name, *arguments]
     _lead_path(os.getcwd())
     # `python -m` calls this function; it replaces __main__ in place and sets sys.argv[0].
     main = runpy._run_module_as_main  # type: ignore[attr-defined]
-    _run(functools.partial(main, name, alter_argv=True), packages, budget)
+    _run(functools.partial(main, name, alter_argv=True), packages, overhead)
 
 
 def _lead_path(folder: str) -> None:
@@ -72,9 +72,9 @@ def _lead_path(folder: str) -> None:
         sys.path[0] = folder
 
 
-def _run(body: Any, packages: Packages, budget: float | None) -> NoReturn:
-    Armed(packages, budget)
-    _lead_programs(packages, budget)
+def _run(body: Any, packages: Packages, overhead: float | None) -> NoReturn:
+    Armed(packages, overhead)
+    _lead_programs(packages, overhead)
     try:
         body()
     except SystemExit:
@@ -99,7 +99,7 @@ def _run(body: Any, packages: Packages, budget: float | None) -> NoReturn:
     sys.exit(0)
 
 
-def _lead_programs(packages: Packages, budget: float | None) -> None:
+def _lead_programs(packages: Packages, overhead: float | None) -> None:
     """Has Python programs that the script starts record themselves: they may be its ranks.
 
     A launcher's ranks start none.
@@ -108,13 +108,13 @@ def _lead_programs(packages: Packages, budget: float | None) -> None:
         if launch.current().world == 1:
             paths = [_PROGRAMS, *filter(None, [os.environ.get("PYTHONPATH")])]
             os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-            os.environ[_HOW] = json.dumps([packages, budget])
+            os.environ[_HOW] = json.dumps([packages, overhead])
 
 
 def record_program() -> None:
     """Records this program as a child of the process that started it; see sitecustomize.py."""
-    packages, budget = json.loads(os.environ[_HOW])
-    arm_child(rules(packages), (0, 0, 1, 0), budget or 0.0)
+    packages, overhead = json.loads(os.environ[_HOW])
+    arm_child(rules(packages), (0, 0, 1, 0), overhead or 0.0)
 
 
 def _die_of_interrupt() -> None:

@@ -45,7 +45,7 @@ def _paths(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
     return tuple(dict.fromkeys(value))
 
 
-@click.command()
+@click.command(context_settings=cli.renamed(exclude="write-exclude"))
 @click.option("--quick", is_flag=True,
               help="Fewest repeats and smallest sizes. After"
               f" {_ENOUGH['quick']:g} s (imports and connect not counted) no stage begins, except"
@@ -75,7 +75,8 @@ def _paths(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
     )
     + ".",
 )
-@click.option("--exclude", "exclude_path", metavar="FILE", callback=cli.writable(exclude.ADVICE),
+@click.option("--write-exclude", "exclude_path", metavar="FILE",
+              callback=cli.writable(exclude.ADVICE),
               help="Write the names of nodes to leave out, one per line: sbatch --exclude=./FILE."
               " Comments say why. - is stdout, after the verdict.")  # fmt: skip
 @click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=cli.prometheus_file,
@@ -93,14 +94,14 @@ def command(
     \b
     Examples:
       torchrun --nproc-per-node 4 -m oddrank selftest --quick
-      srun python -m oddrank selftest --exclude nodes --json report.json
+      srun python -m oddrank selftest --write-exclude nodes --json report.json
 
     If a node never comes, torchrun starts no rank at all, so this test does not start either.
     Under srun, mpirun, or with RANK and WORLD_SIZE set, it names the missing ranks.
 
     Exit codes: 0 healthy, 1 odd or unknown, 2 could not run, 3 incomplete; see --fail-on.
     """
-    files = {"--json": json_path, "--exclude": exclude_path, "--prometheus": prometheus_path,
+    files = {"--json": json_path, "--write-exclude": exclude_path, "--prometheus": prometheus_path,
              "--html": html_path}  # fmt: skip
     cli.refuse_shared(files)
     if quick and full:

@@ -110,7 +110,7 @@ def conclude(
     rows, run = rows_of(outcome, left_out), outcome.run
     texts = {
         "--prometheus": (lambda: _gauges(report, run.hosts, time.time()), exposition.ADVICE),
-        "--exclude": (
+        "--write-exclude": (
             lambda: exclude.text(report, run.hosts, exclude.slurm_nodes()), exclude.ADVICE
         ),
         "--html": (lambda: _page(rows, report, run), page.ADVICE),

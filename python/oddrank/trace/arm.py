@@ -31,7 +31,7 @@ _LONGEST_FILE, _LONGEST_NAME, _LONGEST_THREAD = 120, 80, 32  # of the place of a
 # Modules whose frames a warning skips: also under `with armed:`, a decorator and NicerTrace.run().
 _OURS = {"oddrank.trace.arm", "oddrank.trace.nicer", "oddrank.run.arm", "oddrank.run.start"}
 
-BUDGET = 0.03
+OVERHEAD = 0.03
 """The share of its CPU time that a process spends on recording at most, by default."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -43,10 +43,10 @@ class Armed:
     path: the record file; "" if there is none (no room, or another arm() records already).
     """
 
-    def __init__(self, packages: Packages, budget: float | None) -> None:
-        if budget is not None and not 0 < budget <= 1:
-            raise OddrankError(f"budget={budget!r}: give a share of the CPU time, as 0.03, or None")
-        self._arguments = (packages, budget)
+    def __init__(self, packages: Packages, overhead: float | None) -> None:
+        if overhead is not None and not 0 < overhead <= 1:
+            raise OddrankError(f"overhead={overhead!r}: give a share of CPU time, as 0.03, or None")
+        self._arguments = (packages, overhead)
         self.path = ""
         self.__enter__()
 
@@ -63,9 +63,9 @@ class Armed:
 
     def __enter__(self) -> "Armed":
         if not self.path:
-            packages, budget = self._arguments
+            packages, overhead = self._arguments
             rules = packages_.rules(packages)
-            self.path = _begin(rules, _place(), is_child=is_worker(), budget=budget or 0.0)
+            self.path = _begin(rules, _place(), is_child=is_worker(), overhead=overhead or 0.0)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -103,14 +103,14 @@ class _ArmChild:
 
 
 def arm_child(
-    packages: list[tuple[str, str]], place: tuple[int, int, int, int], budget: float
+    packages: list[tuple[str, str]], place: tuple[int, int, int, int], overhead: float
 ) -> _ArmChild:
-    _begin(packages, place, is_child=True, budget=budget)
-    return _ArmChild(packages, place, budget)
+    _begin(packages, place, is_child=True, overhead=overhead)
+    return _ArmChild(packages, place, overhead)
 
 
 def _begin(
-    made: list[tuple[str, str]], place: tuple[int, int, int, int], is_child: bool, budget: float
+    made: list[tuple[str, str]], place: tuple[int, int, int, int], is_child: bool, overhead: float
 ) -> str:
     """Returns the record's path; "" if there is no room, or another arm() records already."""
     core = _native.core()
@@ -129,7 +129,7 @@ def _begin(
     try:
         path: str = core.trace_arm(
             folders, name, int(megabytes * (1 << 20)), place, is_child,
-            os.uname().nodename, arguments, made, stdlib, installed, budget,
+            os.uname().nodename, arguments, made, stdlib, installed, overhead,
         )  # fmt: skip
     except OddrankError as error:
         warn(f"oddrank records nothing: {error}")
@@ -151,7 +151,7 @@ def _begin(
     collectives.start_with_torch(speaks=place[1] == 0 and not is_child)
     _count_steps()
     _watch_end()
-    _tell_children(_ArmChild(made, place, budget))
+    _tell_children(_ArmChild(made, place, overhead))
     return path
 
 
