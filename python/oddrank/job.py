@@ -13,14 +13,15 @@ from pathlib import Path
 _LAUNCHERS_NAMES = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PALS_APID", "PMI_JOBID")
 INHERITED = "ODDRANK_JOB"
 """arm() sets this variable to the job's name, for the processes that this one starts."""
-_UNSAFE = re.compile(r"[^A-Za-z0-9._:@+=-]")
+# scp and rsync take what is before a colon for a host.
+_UNSAFE = re.compile(r"[^A-Za-z0-9._@+=-]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def job_name(environ: Mapping[str, str] = os.environ) -> str:
     """Returns the job's name: the same in every rank, safe as a file name.
 
-    TORCHELASTIC_RUN_ID unless "none", else SLURM's job and step, else MASTER_ADDR:MASTER_PORT, else
+    TORCHELASTIC_RUN_ID unless "none", else SLURM's job and step, else MASTER_ADDR_MASTER_PORT, else
     the MPI launcher's name, else ODDRANK_JOB, else the parent's pid and start time (ranks of one
     parent share them).
     """
@@ -30,7 +31,7 @@ def job_name(environ: Mapping[str, str] = os.environ) -> str:
     if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
         return file_name(f"slurm-{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}")
     if environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
-        return file_name(f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}")
+        return file_name(f"{environ['MASTER_ADDR']}_{environ['MASTER_PORT']}")
     for name in _LAUNCHERS_NAMES:
         if environ.get(name):
             return file_name(f"mpi-{environ[name]}")

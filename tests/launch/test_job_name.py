@@ -21,6 +21,7 @@ def test_any_run_id_address_and_job_id_become_one_component_of_a_path(text):
         job = launch.current(environ).job
         assert job not in ("", ".", "..")
         assert "/" not in job
+        assert ":" not in job  # scp and rsync take what is before it for a host
         assert job.isascii()
         assert job.isprintable()
         assert len(job) < 250
@@ -41,4 +42,4 @@ def test_the_jobs_folder_is_in_the_folder_that_the_user_chose(tmp_path):
 def test_torchruns_none_is_no_name():
     for run_id in ("none", ""):
         environ = made.torchrun(0, 0, 0, local_world=1, nodes=1) | {"TORCHELASTIC_RUN_ID": run_id}
-        assert launch.current(environ).job == "n1:43091"
+        assert launch.current(environ).job == "n1_43091"

@@ -19,7 +19,7 @@ KILLED = (
     "def work():\n    value = 1\n    os.kill(os.getpid(), signal.SIGKILL)\nwork()\n"
 )
 RANK = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-JOB = "127.0.0.1:29500"
+JOB = "127.0.0.1_29500"
 
 
 def command(*arguments: object) -> list[str]:

@@ -112,7 +112,7 @@ def test_what_nccl_s_diagnostics_find_is_kept_and_triage_reads_it(tmp_path, monk
             read = facts_of(ras_evidence.KIND, tmp_path / "0" / names[1])
             assert [one.hits for one in read if isinstance(one, facts.Trouble)] == [(2,)]
         else:
-            assert names == [f"nccl_ras.{address}.txt"]
+            assert names == [f"nccl_ras.{address.replace(':', '_')}.txt"]
             assert "at this moment" in found.lacks[f"NCCL diagnostics at {address}"]
 
 

@@ -103,7 +103,7 @@ def _run_ranks(
             },
             check=False, timeout=PATIENCE.limit,
         )  # fmt: skip
-    return folder / "records" / f"127.0.0.1:{port}"
+    return folder / "records" / f"127.0.0.1_{port}"
 
 
 @pytest.fixture(scope="session")

@@ -163,7 +163,7 @@ def bad(dead_job, tmp_path):
 def test_of_the_newest_job_its_records_are_shown_after_its_death(
     dead_job, tmp_path, golden, source
 ):
-    job = dead_job / "records" / "127.0.0.1:29500"
+    job = dead_job / "records" / "127.0.0.1_29500"
     golden(transcript(source, folder=dead_job / "records", cwd=dead_job, job=job, tmp=tmp_path))
     assert [file.name for file in tmp_path.iterdir()] == ["out.json.gz"]
 
@@ -184,15 +184,15 @@ def test_the_newest_of_several_jobs_is_shown_hides_no_other_and_none_are_summed(
 ):
     golden(transcript(source, folder=two_jobs, cwd=two_jobs.parent, jobs=two_jobs, tmp=tmp_path))
     assert [file.name for file in tmp_path.iterdir()] == ["out.json"]
-    for choice, job in ([], "127.0.0.1:29600"), (["127.0.0.1:295"], "127.0.0.1:29500"):
+    for choice, job in ([], "127.0.0.1_29600"), (["127.0.0.1_295"], "127.0.0.1_29500"):
         done = oddrank("where", *choice, folder=two_jobs)
         assert done.stdout.startswith(f"job {job}: ")
-        assert ("also here: oddrank trace where 127.0.0.1:29500" in done.stderr) == (not choice)
+        assert ("also here: oddrank trace where 127.0.0.1_29500" in done.stderr) == (not choice)
 
 
 APART = [
-    "job 127.0.0.1:29500: 2 of 2 ranks, 0 alive",
-    "job 127.0.0.1:29600: 1 of 2 ranks, 0 alive; no record here of 0",
+    "job 127.0.0.1_29500: 2 of 2 ranks, 0 alive",
+    "job 127.0.0.1_29600: 1 of 2 ranks, 0 alive; no record here of 0",
 ]
 
 
@@ -204,7 +204,7 @@ def headings(done):
 def test_jobs_that_were_collected_into_one_folder_stay_apart_and_are_read_as_they_were(
     two_jobs, tmp_path
 ):
-    for name in ("127.0.0.1:29500", "127.0.0.1:29600"):
+    for name in ("127.0.0.1_29500", "127.0.0.1_29600"):
         done = collect("-o", tmp_path, two_jobs / name, records=two_jobs)
         assert done.returncode == 0, done.stderr
 
@@ -228,7 +228,7 @@ def test_jobs_whose_records_an_older_version_has_mixed_are_told_apart_by_what_th
         shutil.copy(file, tmp_path / "host")
     done = oddrank("where", "--json", "-", tmp_path, folder=tmp_path)
     ranks = [(rank["job"], rank["rank"]) for rank in json.loads(done.stdout)["data"]["ranks"]]
-    one, other = "127.0.0.1:29500", "127.0.0.1:29600"
+    one, other = "127.0.0.1_29500", "127.0.0.1_29600"
     assert sorted(ranks) == [(one, 0), (one, 1), (other, 1)]
     assert headings(oddrank("where", tmp_path, folder=tmp_path)) == APART
 
@@ -252,8 +252,8 @@ def test_a_number_is_a_rank_first_and_then_a_job(run_ranks, tmp_path, monkeypatc
 
 
 def test_a_jobs_folder_with_a_bracket_in_its_name_is_told_whole(two_jobs, tmp_path):
-    shutil.copytree(two_jobs / "127.0.0.1:29500", tmp_path / "old (night) run")
-    shutil.copytree(two_jobs / "127.0.0.1:29600", tmp_path / "new")
+    shutil.copytree(two_jobs / "127.0.0.1_29500", tmp_path / "old (night) run")
+    shutil.copytree(two_jobs / "127.0.0.1_29600", tmp_path / "new")
     for file in (tmp_path / "new").iterdir():
         os.utime(file)
     done = oddrank("where", folder=tmp_path)
@@ -270,12 +270,12 @@ def test_records_of_another_user_are_said_to_be_closed_not_to_be_missing(
 ):
     base = shutil.copytree(two_jobs, tmp_path / "records")
     base.chmod(0o755)
-    (base / "127.0.0.1:29600").chmod(0o700)
+    (base / "127.0.0.1_29600").chmod(0o700)
     said = []
     for mode, paths in (
-        (0o755, "."), (0o700, "."), (0o700, "127.0.0.1:29500"), (0o700, "127.0.0.1:29500/any"),
+        (0o755, "."), (0o700, "."), (0o700, "127.0.0.1_29500"), (0o700, "127.0.0.1_29500/any"),
     ):  # fmt: skip
-        (base / "127.0.0.1:29500").chmod(mode)
+        (base / "127.0.0.1_29500").chmod(mode)
         for file in base.glob("*/*"):
             file.chmod(0o644)
         done = captured(

@@ -177,8 +177,9 @@ def _of_jobs(name: str, present: Sequence[Job]) -> list[Path]:
 
     Empty if there is none. Raises OddrankError if several jobs begin with `name`.
     """
-    found = [each for each in present if each.folder.name == name]
-    found = found or [each for each in present if name and each.folder.name.startswith(name)]
+    names = (name, job.file_name(name))  # as a launcher has it, too: 10.0.0.1:29500
+    found = [each for each in present if each.folder.name in names]
+    found = found or [each for each in present if name and each.folder.name.startswith(names)]
     called = sorted({each.folder.name for each in found})
     if len(called) > 1:
         raise OddrankError(

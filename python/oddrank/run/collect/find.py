@@ -181,7 +181,8 @@ def _chosen(
         if name != recorded.job and not known & {rank.pid for rank in ranks}
     }  # fmt: skip
     if paths and not recorded.records:
-        named = [name for name in unrecorded if len(paths) == 1 and name.startswith(paths[0])]
+        begin = job.file_name(paths[0])
+        named = [name for name in unrecorded if len(paths) == 1 and name.startswith(begin)]
         if len(named) != 1:
             raise OddrankError(refused)
         return Target(named[0], recorded.host, (), unrecorded[named[0]]), []
