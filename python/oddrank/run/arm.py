@@ -33,14 +33,14 @@ def arm(
 @overload
 def arm(packages: Function) -> Function: ...
 def arm(
-    packages: Any = None,
+    packages: Packages | Function = None,
     *,
     overhead: float | None = recorder.OVERHEAD,
     watch: bool = False,
     stall: float = STALL,
     json: str | None = None,
     on_stall: str = COLLECT,
-) -> Any:
+) -> Armed | Function:
     """Records from here on where every thread of this process is, for `oddrank trace where`.
 
     Call it at the top of a training script, use `with oddrank.arm():` around a part of it, or put
@@ -63,7 +63,8 @@ def arm(
     Forked and spawned children are recorded too, those of ranks in files of 256 KiB. If arm() is
     called twice, the first call counts. Without room for a file, the process runs unrecorded, with
     one warning.
-    Returns a handle: remove() ends the recording; path is the record's, "" if there is none.
+    Returns a handle, which is a context manager and a decorator: remove() ends the recording; path
+    is the record's, "" if there is none. Of a function, returns one that is recorded while it runs.
     OddrankError for an unknown level or action; RuntimeError in a subinterpreter.
 
     Example: oddrank.arm({"mypkg": "lines"}, watch=True)

@@ -12,7 +12,7 @@ from oddrank.errors import OddrankError
 LEVELS = ("off", "where", "calls", "lines")
 """Levels of recording: nothing; the current place; calls too; lines too."""
 
-Packages: TypeAlias = "Mapping[str, str] | Sequence[str] | str | None"
+Packages: TypeAlias = Mapping[str, str] | Sequence[str] | str | None
 
 # Packages in which ranks wait: stacks show them.
 _WAITS = (
