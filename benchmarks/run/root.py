@@ -22,8 +22,9 @@ import harness
 from oddrank import _native
 from oddrank.control.address import listen_on
 from oddrank.run.judge import Judge
+from oddrank.run.options import Options
 from oddrank.run.snapshot import Taker
-from oddrank.run.start import Options, Settings
+from oddrank.run.start import Settings
 from oddrank.run.watch import Watch
 from run.watched import watched
 

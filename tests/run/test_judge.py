@@ -25,7 +25,8 @@ from oddrank.run import judge as judge_
 from oddrank.run import outputs, say, snapshot
 from oddrank.run.collect.children import Result
 from oddrank.run.decide import ATTEMPTS, Attempt, attempts, note
-from oddrank.run.start import Options, Settings
+from oddrank.run.options import Options
+from oddrank.run.start import Settings
 from oddrank.run.watch import Awaited, Event, Watch, Work
 from oddrank.trace import ranks
 from oddrank.trace.ranks import Seen

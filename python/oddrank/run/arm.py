@@ -5,17 +5,10 @@ from typing import Any, TypeVar, overload
 
 from oddrank import _native
 from oddrank.errors import OddrankError
+from oddrank.run.options import ACTIONS, COLLECT, STALL, Options
 from oddrank.trace import arm as recorder
 from oddrank.trace.arm import Armed
 from oddrank.trace.packages import Packages
-
-STALL = 60.0
-"""Seconds without any progress that are a stall, by default."""
-REPORT, COLLECT, KILL = "report", "collect", "kill"
-ACTIONS = (REPORT, COLLECT, KILL)
-"""What to do at a stall: say it; save the evidence, too; then end all ranks."""
-OUTPUT = "oddrank-collected"
-"""The folder for evidence, by default."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -76,7 +69,7 @@ def arm(
     if watch and not recorder.is_worker() and not _native.core().trace_armed():
         from oddrank.run import start
 
-        start.begin(start.Options(stall, json, on_stall=on_stall))
+        start.begin(Options(stall, json, on_stall=on_stall))
     if callable(packages):
         return Armed(None, overhead)(packages)
     return Armed(packages, overhead)

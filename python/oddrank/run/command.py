@@ -10,7 +10,7 @@ import click
 from oddrank import cli
 from oddrank.cli import Seconds, html_option, near, prometheus_file, refuse_shared, writable
 from oddrank.errors import OddrankError
-from oddrank.run.arm import ACTIONS, COLLECT, OUTPUT, STALL
+from oddrank.run.options import ACTIONS, COLLECT, OUTPUT, STALL, Options
 from oddrank.trace.arm import OVERHEAD
 
 _ABOUT = """Run a training script as Python does; say what went wrong, while it goes wrong.
@@ -103,7 +103,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
         option = program.partition("=")[0][:40]
         known = [name for param in command.params for name in param.opts]
         raise click.UsageError(f"No such option {option}{near(option, known)}")
-    options = start.Options(html=html_path, **watch)
+    options = Options(html=html_path, **watch)
     files = {
         "--json": options.json, "--write-exclude": options.exclude, "--html": options.html,
         "--prometheus": options.prometheus,

@@ -27,9 +27,9 @@ from oddrank.inputs import Notes
 from oddrank.page import Parts, Table, utc
 from oddrank.report import Report, write_json, write_text
 from oddrank.run import late, outputs, say, watch
-from oddrank.run.arm import KILL, REPORT
 from oddrank.run.collect import children
 from oddrank.run.decide import Attempt, Decision, decide, note, signature
+from oddrank.run.options import KILL, REPORT
 from oddrank.run.outputs import Outputs
 from oddrank.run.snapshot import Snapshot, Taker, awaited
 from oddrank.run.start import FOREVER, Settings, store_key

@@ -10,14 +10,14 @@ import os
 import struct
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from oddrank import _native, child_code, job, launch
 from oddrank.control.address import ADDRESS, fetcher, leave_address, listen, path_under
 from oddrank.errors import OddrankError
-from oddrank.run.arm import COLLECT, OUTPUT, REPORT
+from oddrank.run.options import REPORT, Options
 from oddrank.trace import device_times
 from oddrank.trace.arm import warn
 
@@ -35,32 +35,6 @@ _COLLECT = child_code.command(
 _ALL_OUTPUT = ("/bin/sh", "-c", 'exec "$@" 2>&1', "sh")
 # A shell's background process: its parent is gone at once, as a forked child of a fork.
 _DETACHED = ("/bin/sh", "-c", '"$@" &', "sh")
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to watch a job, as the options of `oddrank run`."""
-
-    stall: float
-    json: str | None = None
-    exclude: str | None = None
-    """The file for the nodes to leave out."""
-    history: str | None = None
-    """The folder of this training's attempts."""
-    on_stall: str = COLLECT
-    output: str = OUTPUT
-    report_every: float | None = None
-    """Seconds between two reports of late ranks; None: none."""
-    html: str | None = None
-    on_verdict: str | None = None
-    prometheus: str | None = None
-
-    def absolute(self) -> "Options":
-        """Returns them with paths that hold in another working directory."""
-        names = ("json", "exclude", "history", "output", "html", "prometheus")
-        paths = {name: os.path.abspath(path) for name in names
-                 if (path := getattr(self, name)) is not None}  # fmt: skip
-        return replace(self, **paths)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from oddrank import render
 from oddrank.cli import Seconds
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.finding import size_text
-from oddrank.run.arm import OUTPUT
+from oddrank.run.options import OUTPUT
 
 if TYPE_CHECKING:
     from oddrank.run.collect import node
