@@ -17,7 +17,8 @@ from torch.distributed.tensor import Replicate, distribute_tensor  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
 from oddrank import replicas  # noqa: E402
-from oddrank.replicas import entries, majority  # noqa: E402
+from oddrank.replicas import entries  # noqa: E402
+from oddrank.replicas.check import odd_facts  # noqa: E402
 from oddrank.replicas.groups import AUTO, Places  # noqa: E402
 from replicas import small_training  # noqa: E402
 
@@ -122,13 +123,13 @@ def test_what_a_rank_alone_uses_is_no_difference():
     ranks: dict[int, dict[str, str]] = {rank: {"lr of parameter group 0": "1"} for rank in range(4)}
     ranks[0] |= {"numpy's version": "2"}
     ranks[3] |= {"lr of parameter group 1": "2"}
-    assert majority.odd_facts(ranks, {}) == []
+    assert odd_facts(ranks, {}) == []
     ranks[2]["lr of parameter group 0"] = "3"
     ranks[1]["resumed from"] = "step4000"
-    assert [finding.who.ranks for finding in majority.odd_facts(ranks, {})] == [(2,), (1,)]
+    assert [finding.who.ranks for finding in odd_facts(ranks, {})] == [(2,), (1,)]
     # What half of the ranks have is no rank's fault.
     halves = {rank: {"resumed from": f"step{rank % 2}"} for rank in range(4)}
-    assert [finding.who.ranks for finding in majority.odd_facts(halves, {})] == [()]
+    assert [finding.who.ranks for finding in odd_facts(halves, {})] == [()]
 
 
 def test_bad_arguments_end_in_one_clear_line(job: None, golden: Golden):

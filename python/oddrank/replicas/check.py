@@ -22,6 +22,8 @@ from oddrank.report import Report
 # Tensors of a group whose blocks are compared. The others are named.
 _MOST_LOCATED = 8
 _MOST_SKIPPED = 200
+# A rank lacks these if it does not use numpy, or holds other layers: a pipeline stage.
+_MAY_LACK = ("numpy's ", " of parameter group ")
 
 
 def check(
@@ -135,9 +137,7 @@ class Checker:
             absent = [rank for rank in groups.from_text(text) if text not in groups_of[rank]]
             if absent:
                 return [findings.different_groups(groups.from_text(text), absent, self._hosts)]
-        return majority.odd_facts(
-            {rank: one["facts"] for rank, one in enumerate(every)}, self._hosts
-        )
+        return odd_facts({rank: one["facts"] for rank, one in enumerate(every)}, self._hosts)
 
     def _report(
         self,
@@ -260,3 +260,16 @@ def _merged(
             for one in others
         ],
     )
+
+
+def odd_facts(by_rank: Mapping[int, Mapping[str, str]], hosts: Mapping[int, str]) -> list[Finding]:
+    """Returns a finding for each fact that is not the same on all ranks."""
+    found = []
+    for name in dict.fromkeys(name for own in by_rank.values() for name in own):
+        values = {rank: own.get(name, "unknown") for rank, own in by_rank.items()}
+        if any(part in name for part in _MAY_LACK):
+            values = {rank: own[name] for rank, own in by_rank.items() if name in own}
+        odd = majority.minority(values)
+        if odd is not None:
+            found.append(findings.different_fact(name, values, odd, hosts))
+    return found

@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oddrank.finding import Evidence, Finding, Row, Who, ranks_text
-
-if TYPE_CHECKING:
-    from oddrank.replicas.majority import Layouts, Outlier
-    from oddrank.replicas.nonfinite import Event, Origin
+from oddrank.replicas.majority import Layouts, Outlier
+from oddrank.replicas.origin import Event, Origin
 
 _MOST_EVIDENCE = 8
 # Kind of tensor that differs -> where to look.
@@ -75,7 +73,7 @@ NONFINITE_EVERYWHERE = Row(
 # fmt: on
 
 
-def different_bits(outlier: "Outlier", hosts: Mapping[int, str]) -> Finding:
+def different_bits(outlier: Outlier, hosts: Mapping[int, str]) -> Finding:
     """A minority holds other bits than most copies."""
     first, odd = outlier.tensors[0], outlier.ranks
     rest = [rank for rank in outlier.group if rank not in odd]
@@ -87,7 +85,7 @@ def different_bits(outlier: "Outlier", hosts: Mapping[int, str]) -> Finding:
     )  # fmt: skip
 
 
-def no_majority(outlier: "Outlier") -> Finding:
+def no_majority(outlier: Outlier) -> Finding:
     """Copies differ, and no value has a majority."""
     first = outlier.tensors[0]
     return NO_MAJORITY.found(
@@ -96,7 +94,7 @@ def no_majority(outlier: "Outlier") -> Finding:
     )  # fmt: skip
 
 
-def _first_tensors(outlier: "Outlier") -> tuple[Evidence, ...]:
+def _first_tensors(outlier: Outlier) -> tuple[Evidence, ...]:
     return tuple(
         Evidence(
             f"{one.name} ({one.what}, {one.dtype} {list(one.shape)}):"
@@ -107,7 +105,7 @@ def _first_tensors(outlier: "Outlier") -> tuple[Evidence, ...]:
     )
 
 
-def different_tensors(layouts: "Layouts", hosts: Mapping[int, str]) -> Finding:
+def different_tensors(layouts: Layouts, hosts: Mapping[int, str]) -> Finding:
     """Ranks do not hold the same tensors: names, shapes or types differ."""
     named = bool(layouts.ranks)
     who = _who(layouts.ranks, hosts) if named else Who("rank")
@@ -157,7 +155,7 @@ def _who(ranks: Sequence[int], hosts: Mapping[int, str]) -> Who:
     return Who("rank", tuple(ranks), host=names.pop() if len(names) == 1 else None)
 
 
-def _of(outlier: "Outlier") -> str:
+def _of(outlier: Outlier) -> str:
     count = len(outlier.tensors)
     return f"{count} of {outlier.compared} tensor{'s' if outlier.compared > 1 else ''}"
 
@@ -219,7 +217,7 @@ def different_values(name: str, values: Sequence[str], paths: Sequence[str]) -> 
 
 
 def first_nonfinite(
-    found: "Origin", events: Mapping[int, "Event | None"], hosts: Mapping[int, str]
+    found: Origin, events: Mapping[int, Event | None], hosts: Mapping[int, str]
 ) -> Finding:
     """A NaN or an infinity, where it appears first."""
     first = found.first
@@ -233,11 +231,11 @@ def first_nonfinite(
     )  # fmt: skip
 
 
-def _value_in(one: "Event") -> str:
+def _value_in(one: Event) -> str:
     return f"{one.value} in {one.tensor} at step {one.step}"
 
 
-def _first_events(events: Mapping[int, "Event | None"]) -> tuple[Evidence, ...]:
+def _first_events(events: Mapping[int, Event | None]) -> tuple[Evidence, ...]:
     """Words the first event of each rank; ranks with the same one share a line."""
     ranks: dict[Event, list[int]] = {}
     for rank, one in events.items():

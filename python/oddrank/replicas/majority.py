@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from oddrank import _native
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding, ranks_text
-from oddrank.replicas import digests, findings
+from oddrank.finding import ranks_text
+from oddrank.replicas import digests
 
 # Digests that a rank sends at a time.
 _MOST_BLOCKS = 256
@@ -197,10 +197,6 @@ def _differing(every: Mapping[int, bytes], size: int) -> list[int]:
     ]
 
 
-# A rank lacks these if it does not use numpy, or holds other layers: a pipeline stage.
-_MAY_LACK = ("numpy's ", " of parameter group ")
-
-
 def facts(module: Any, optimizer: Any, given: Mapping[str, Any]) -> dict[str, str]:
     """Returns this rank's facts as texts. given: the user's own, such as step or data position."""
     import torch
@@ -228,16 +224,3 @@ def facts(module: Any, optimizer: Any, given: Mapping[str, Any]) -> dict[str, st
             raise OddrankError(f"facts= has the key {key!r}: give texts")
         known[key] = value
     return {key: str(value)[:2000] for key, value in known.items()}
-
-
-def odd_facts(by_rank: Mapping[int, Mapping[str, str]], hosts: Mapping[int, str]) -> list[Finding]:
-    """Returns a finding for each fact that is not the same on all ranks."""
-    found = []
-    for name in dict.fromkeys(name for own in by_rank.values() for name in own):
-        values = {rank: own.get(name, "unknown") for rank, own in by_rank.items()}
-        if any(part in name for part in _MAY_LACK):
-            values = {rank: own[name] for rank, own in by_rank.items() if name in own}
-        odd = minority(values)
-        if odd is not None:
-            found.append(findings.different_fact(name, values, odd, hosts))
-    return found
