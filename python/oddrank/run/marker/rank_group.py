@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from oddrank.run.marker import leftovers, rank_start, warm
-from oddrank.run.marker.rank_process import DUMP, shortened
+from oddrank.run.marker.protocol import DUMP, shortened
 from oddrank.run.marker.rank_start import Rank, drain
 
 # After the first failure the other ranks may end by themselves, or fail too, until they have used
@@ -176,9 +176,9 @@ class RankGroup:
             with suppress(OSError):
                 rank.dump = shortened(rank.stacks.read_text(errors="replace"))
         # Imported here: only a failure takes the judge.
-        from oddrank.run.marker import failure
+        from oddrank.run.marker.evidence import evidence
 
-        self.evidence = failure.evidence(self.ranks, records)
+        self.evidence = evidence(self.ranks, records)
 
     def _let_end(self) -> None:
         """After a verdict fixtures may still end, for a short time."""

@@ -22,9 +22,8 @@ from typing import Any
 
 import pytest
 
-DUMP = signal.SIGRTMAX - 5
-"""This signal writes the stacks of all threads to the rank's file of stacks."""
-MOST_TEXT = 64 << 10
+from oddrank.run.marker.protocol import DUMP, shortened
+
 _MOST_FRAMES = 32
 _MOST_WARNINGS = 50
 _PYTESTS = re.compile("/(?:_pytest|pluggy|unittest)/")
@@ -218,12 +217,3 @@ class _Here:
     def _lost(self, why: str, text: str = "") -> None:
         self._has_left = True
         self.send("lost", text=why, more=shortened(text))
-
-
-def shortened(text: str, most: int = MOST_TEXT) -> str:
-    """Leaves out the middle of a long text."""
-    if len(text) <= most:
-        return text
-    head = most // 4
-    left_out = len(text) - most
-    return f"{text[:head]}\n... {left_out} characters left out ...\n{text[head - most :]}"

@@ -22,7 +22,7 @@ from _pytest.config import default_plugins
 from oddrank import job
 from oddrank.launch.launchers import LAUNCHERS
 from oddrank.run.marker import leftovers, warm
-from oddrank.run.marker.rank_process import MOST_TEXT
+from oddrank.run.marker.protocol import MOST_TEXT
 from oddrank.run.marker.warm import Forked
 
 _START = (
