@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oddrank.inputs import Item, Notes
 from oddrank.triage.evidence import kernel, kubernetes, nccl_debug, nccl_ras, nvidia_smi
-from oddrank.triage.evidence.kernel_lines import WORDS
+from oddrank.triage.evidence.kernel import WORDS
 from oddrank.triage.facts import Death
 from oddrank.triage.judges import ras
 from oddrank.triage.view import view

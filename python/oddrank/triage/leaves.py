@@ -6,19 +6,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from oddrank.triage import model_frames
+from oddrank.triage import model_frames as kinds
 from oddrank.triage.facts import Frame
-from oddrank.triage.model_frames import (
-    DATA,
-    DISK,
-    FILE_LOCK,
-    GPU,
-    LOCK,
-    NETWORK,
-    PEERS,
-    THREADS,
-    THROUGH,
-)
 
 # A word that names no more than a package or one file, as `wandb/*` or `code.py`: anybody's folder
 # or file may have this name, so it counts only where packages are installed, or in the package's
@@ -57,23 +46,23 @@ def _functions(words: str) -> re.Pattern[str]:
     return re.compile(_words(words.split()))
 
 
-_OPS = _functions(model_frames.C10D_OPS)
+_OPS = _functions(kinds.C10D_OPS)
 _WAITS = frozenset({"wait", "get", "acquire", "poll", "select", "join", "result", "sleep", "put"})
 _INSTALLED = re.compile(r"^.*/(?:(?:site|dist)-packages|lib(?:64)?/python3\.\d+)/")
-_MAY_WAIT = _functions(model_frames.MAYBE_WAITS)
+_MAY_WAIT = _functions(kinds.MAYBE_WAITS)
 _TEMPLATE = re.compile(r"<[^<>]*>")
 
 
 # The tables are compiled when the first stack is judged: that takes longer than to read a log.
 @cache
 def _rows(table: str) -> tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...]:
-    rows: tuple[tuple[str, str, str], ...] = getattr(model_frames, table)
+    rows: tuple[tuple[str, str, str], ...] = getattr(kinds, table)
     return tuple((what, _files(files), _functions(names)) for what, files, names in rows)
 
 
 @cache
 def _patterns(table: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    rows: tuple[tuple[str, str | tuple[str, ...]], ...] = getattr(model_frames, table)
+    rows: tuple[tuple[str, str | tuple[str, ...]], ...] = getattr(kinds, table)
     return tuple((what, re.compile(t if isinstance(t, str) else "|".join(t))) for what, t in rows)
 
 
@@ -115,10 +104,10 @@ def kind_of(frame: Frame) -> str:
     """Returns the class of a frame by the tables; "" if it is in none."""
     function = bare(frame)
     if not frame.file and not frame.native:  # of a list of functions alone
-        return PEERS if _OPS.fullmatch(function) else LOCK if function in _WAITS else ""
+        return kinds.PEERS if _OPS.fullmatch(function) else kinds.LOCK if function in _WAITS else ""
     if frame.native:
         if frame.file.startswith("libcuda.so"):
-            return GPU
+            return kinds.GPU
         plain = _plain(frame.function)
         return next((kind for kind, known in _patterns("NATIVE") if known.search(plain)), "")
     return _row("PYTHON", frame)
@@ -172,26 +161,26 @@ def leaf(frames: tuple[Frame, ...]) -> Leaf:
     user: Frame | None = None
     for i, frame in enumerate(frames):
         kind = kind_of(frame)
-        if kind == THROUGH or (not kind and frame.native):
+        if kind == kinds.THROUGH or (not kind and frame.native):
             continue
         if not kind:
             user = user or frame
             context = _row("CONTEXTS", frame)
-            if context and waits in ("", LOCK):
+            if context and waits in ("", kinds.LOCK):
                 return Leaf(context, user, cut=frames.index(user), by_name=True)
             continue
-        if user is None and kind in (LOCK, FILE_LOCK, NETWORK, THREADS):
-            if not waits or kind == THREADS or (kind == waits and frame.native):
+        if user is None and kind in (kinds.LOCK, kinds.FILE_LOCK, kinds.NETWORK, kinds.THREADS):
+            if not waits or kind == kinds.THREADS or (kind == waits and frame.native):
                 waits, waits_at = kind, frame
             continue
         if user is None:
-            if kind == PEERS:
+            if kind == kinds.PEERS:
                 cut = _cut(frames, i)
                 return Leaf(kind, frames[cut], _op(frames[: cut + 1]), cut)
             cut = _named(frames, i, kind)
             return Leaf(kind, frames[cut], cut=cut)
-        if kind in (DATA, DISK):
-            return Leaf(waits if waits == NETWORK else kind, user, cut=frames.index(user))
+        if kind in (kinds.DATA, kinds.DISK):
+            return Leaf(waits if waits == kinds.NETWORK else kind, user, cut=frames.index(user))
     if waits:
         return Leaf(waits, user or waits_at, cut=frames.index(waits_at) if waits_at else 0)
     return Leaf("", user or (frames[0] if frames else None))
@@ -202,12 +191,12 @@ def _cut(frames: Sequence[Frame], first: int) -> int:
     last = first
     for i in range(first + 1, len(frames)):
         found = kind_of(frames[i])
-        if found == PEERS:
+        if found == kinds.PEERS:
             # Further out it is another call, from whose hook this one comes.
             if not frames[last].native and i - last > _MOST_WRAPPERS:
                 break
             last = i
-        elif found != THROUGH and not (frames[i].native and not found):
+        elif found != kinds.THROUGH and not (frames[i].native and not found):
             break
     return last
 
@@ -218,7 +207,7 @@ def _named(frames: Sequence[Frame], first: int, kind: str) -> int:
         found = kind_of(frames[i])
         if found == kind and not frames[i].native:
             return i
-        if found not in (kind, THROUGH) and not frames[i].native:
+        if found not in (kind, kinds.THROUGH) and not frames[i].native:
             break
     return first
 
@@ -226,12 +215,12 @@ def _named(frames: Sequence[Frame], first: int, kind: str) -> int:
 def _op(block: Sequence[Frame]) -> str:
     """Returns the operation that a block of communication frames, innermost first, is about."""
     for frame in block:
-        if not frame.native and kind_of(frame) == PEERS:
+        if not frame.native and kind_of(frame) == kinds.PEERS:
             name = bare(frame)
             if _OPS.fullmatch(name):
                 return name.lstrip("_") if name != "_store_based_barrier" else "barrier"
     for frame in reversed(block):
-        if kind_of(frame) == PEERS:
+        if kind_of(frame) == kinds.PEERS:
             for op, pattern in _patterns("NATIVE_OPS"):
                 if pattern.search(_plain(frame.function)):
                     return op
@@ -243,17 +232,17 @@ def is_helper(name: str, frames: tuple[Frame, ...]) -> bool:
     """Whether a thread runs beside training and waits for work: no evidence."""
     if not frames:
         return True
-    if model_frames.HELPER_NAMES.search(name) and kind_of(frames[0]) not in (PEERS,):
+    if kinds.HELPER_NAMES.search(name) and kind_of(frames[0]) not in (kinds.PEERS,):
         return True
     for i, frame in enumerate(frames):
         if frame.native:
-            if model_frames.HELPER_NATIVE.search(frame.function):
+            if kinds.HELPER_NATIVE.search(frame.function):
                 return True
             continue
         if _row("HELPER_FRAMES", frame):
             # A pool's thread is a helper only while it waits for work.
             return bare(frame) != "_worker" or all(
-                kind_of(f) == LOCK or f.native for f in frames[:i]
+                kind_of(f) == kinds.LOCK or f.native for f in frames[:i]
             )
     return False
 
@@ -270,6 +259,6 @@ def wants_gil(frames: Sequence[Frame]) -> bool:
     for frame in frames:
         if not frame.native:
             return False
-        if model_frames.WANTS_GIL.search(frame.function):
+        if kinds.WANTS_GIL.search(frame.function):
             return True
     return False

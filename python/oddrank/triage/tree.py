@@ -3,13 +3,13 @@
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 
-from oddrank.finding import fold
 from oddrank.page import Branch, Tree, short_chain
 from oddrank.trace.tail import source_line
 from oddrank.triage import leaves
-from oddrank.triage.facts import Frame, Process, Stack, Thread
+from oddrank.triage.facts import Frame, Stack, Thread
+from oddrank.triage.judges.stacks import who
 
 _MOST_SOURCES, _SOURCES_SECONDS = 2000, 3.0  # frames whose line is looked for, and for how long
 Row = tuple[int, tuple[str, ...], Set[int]]
@@ -31,7 +31,8 @@ def tree(stacks: Sequence[Stack], began: float | None = None) -> Tree | None:
     Inside libraries of communication only the call is shown. began: when the job began: lines of
     files that are here, and as old as that, get their text.
     """
-    word, numbers = _numbered({t.process for stack in stacks for t in stack.threads})
+    processes = list(dict.fromkeys(t.process for stack in stacks for t in stack.threads))
+    numbers = {process: number for number, process in enumerate(processes)}
     paths: dict[tuple[str, ...], set[int]] = defaultdict(set)
     wanted: dict[str, Frame] = {}
     idle = 0
@@ -47,14 +48,14 @@ def tree(stacks: Sequence[Stack], began: float | None = None) -> Tree | None:
     if not paths:
         return None
     branches = [
-        Branch(depth, _named(word, who), len(who), frames) for depth, frames, who in rows(paths)
+        Branch(depth, who([processes[number] for number in own]), len(own), frames)
+        for depth, frames, own in rows(paths)
     ]
-    remarks = list(_legend(numbers)) if word == "process" else []
-    if idle:
-        threads = f"{idle} thread{'s' if idle > 1 else ''}"
-        remarks.insert(0, f"left out: {threads} without frames of Python, or waiting for work")
+    threads = f"{idle} thread{'s' if idle > 1 else ''}"
+    remark = f"left out: {threads} without frames of Python, or waiting for work"
     title = f"stacks of {len(numbers)} process{'es' if len(numbers) != 1 else ''}"
-    return Tree(title, tuple(branches), tuple(remarks), _sources(wanted, began) if began else {})
+    sources = _sources(wanted, began) if began else {}
+    return Tree(title, tuple(branches), (remark,) * bool(idle), sources)
 
 
 def _sources(wanted: Mapping[str, Frame], began: float) -> dict[str, str]:
@@ -81,17 +82,17 @@ def rows(paths: Mapping[tuple[str, ...], Set[int]]) -> Iterator[Row]:
     paths: frames from the outermost on, and who ends there.
     """
     nodes: list[tuple[dict[str, int], set[int]]] = [({}, set())]  # children; who ends there
-    for path, who in paths.items():
+    for path, own in paths.items():
         at = 0
         for frame in path:
             at = nodes[at][0].setdefault(frame, len(nodes))
             if at == len(nodes):
                 nodes.append(({}, set()))
-        nodes[at][1].update(who)
-    below: list[Set[int]] = [who for _, who in nodes]
-    for at, (children, who) in reversed([*enumerate(nodes)]):  # children come behind their parents
+        nodes[at][1].update(own)
+    below: list[Set[int]] = [ends for _, ends in nodes]
+    for at, (children, ends) in reversed([*enumerate(nodes)]):  # children come behind their parents
         sets = [below[child] for child in children.values()]
-        below[at] = sets[0] if len(sets) == 1 and not who else who.union(*sets)
+        below[at] = sets[0] if len(sets) == 1 and not ends else ends.union(*sets)
 
     def branches(at: int, depth: int) -> list[tuple[int, int, str]]:
         found = ((depth, child, frame) for frame, child in nodes[at][0].items())
@@ -134,32 +135,3 @@ def _path(thread: Thread, frames: tuple[Frame, ...]) -> tuple[tuple[str, ...], t
     if thread.name and thread.name != "MainThread":
         kept.insert(0, f"thread {re.sub(r'[0-9]+', 'N', thread.name)}")
     return tuple(kept), shown
-
-
-def _numbered(processes: set[Process]) -> tuple[str, dict[Process, int]]:
-    """Returns what processes are called, and their numbers: ranks, else pids, else one by one."""
-    if all(p.rank is not None for p in processes):
-        return "rank", {p: p.rank or 0 for p in processes}
-    if len({p.pid for p in processes} - {None}) == len(processes):
-        return "pid", {p: p.pid or 0 for p in processes}
-    ordered = sorted(processes, key=lambda p: (p.host or "", p.rank or 0, p.pid or 0, p.label))
-    return "process", {process: number for number, process in enumerate(ordered)}
-
-
-def _named(word: str, numbers: Collection[int]) -> str:
-    plural = "" if len(numbers) == 1 else "es" if word == "process" else "s"
-    return f"{word}{plural} {fold(numbers)}"
-
-
-def _legend(numbers: Mapping[Process, int]) -> Iterator[str]:
-    """Yields who the numbers are that are no ranks and no pids."""
-    places: dict[str, list[int]] = defaultdict(list)
-    for process, number in numbers.items():
-        place = re.sub(r"^stack \d+ of ", "", process.label)
-        if process.rank is not None:
-            place = f"rank {process.rank}"
-        elif process.pid is not None:
-            place = f"pid {process.pid}" + (f" on {process.host}" if process.host else "")
-        places[place].append(number)
-    for place, same in places.items():
-        yield f"{_named('process', same)}: {place}"
