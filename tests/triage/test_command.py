@@ -15,11 +15,13 @@ from oddrank.trace.ranks import read
 from patience import until
 from processes import Marked, typed
 from training import training
+from triage.test_nvidia_smi import HEAD, gpu
 
 RAISED = (
     b"[rank3]: Traceback (most recent call last):\n"
     b'[rank3]:   File "train.py", line 9, in main\n[rank3]: ValueError: boom\n'
 )
+RANK_0 = {"containers": [{"env": [{"name": "RANK", "value": "0"}]}]}
 HEALTHY = (
     "[rank0]: 2026-01-01 10:00:00 NCCL INFO Init COMPLETE rank 0 nranks 2\n"
     "[rank0]: step 1\n[rank0]: step 2\n"
@@ -137,3 +139,16 @@ def test_a_job_is_healthy_only_if_all_that_was_given_was_read(
     made = json.loads(done.stdout)
     assert (made["verdict"], done.returncode) == (verdict, 3 * (verdict == "incomplete"))
     assert (f"{name}: " in made["summary"]) == (verdict == "incomplete")
+
+
+def test_what_machines_say_of_themselves_is_no_sign_that_ranks_moved(tmp_path):
+    smi = tmp_path / "smi.txt"
+    smi.write_text(HEAD + gpu())
+    pods = tmp_path / "pods.json"
+    running = {"kind": "Pod", "metadata": {"name": "w-0"}, "status": {"phase": "Running"}}
+    pods.write_text(json.dumps({"apiVersion": "v1", **running, "spec": RANK_0}))
+    for given in ([smi], [pods], [smi, pods]):
+        done = typed("triage", "--json", "-", *given)
+        made = json.loads(done.stdout)
+        assert (made["verdict"], done.returncode) == ("unknown", 1)
+        assert "nothing shows that ranks moved or ended well" in made["summary"]

@@ -47,6 +47,7 @@ _MOST_CALLS = 4  # that a sentence names
 _CHOICE = re.compile(r"\[([^]|]*)\|([^]]*)\]")
 _SIZES = re.compile(r"(\d+) vs\.? (\d+)")
 _NOT_TOLD = "what was read does not tell"
+_NOTHING = "nothing in what was read tells of a stall or a death"
 # What sentences say of a suspect that comes without them.
 _SOME_END = Death(Process(), "exit", Source(""))
 _SOME_FAULT = Trouble("", "an error of which no more is known", Source(""))
@@ -243,6 +244,8 @@ def _unknown(suspect: Suspect) -> tuple[Condition, str]:
 
 def _not_understood(suspect: Suspect) -> str:
     *loud, understood = _said(suspect)
+    if not loud and understood.startswith("of 0 lines"):
+        return f"{_NOTHING}, and nothing shows that ranks moved or ended well"
     first = f"the first that tells of trouble: {loud[0]}" if loud else "none tells of an end"
     return f"{understood}, and {_NOT_TOLD} what happened; {first}"
 

@@ -5,7 +5,7 @@ Healthy takes a sign: ranks that moved, or an end that was well.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from oddrank import _native
@@ -13,15 +13,14 @@ from oddrank.errors import OddrankError
 from oddrank.inputs import Item
 from oddrank.inputs.files import is_text
 from oddrank.triage import causes
-from oddrank.triage.evidence import log_lines
+from oddrank.triage.evidence import log_lines, nccl_ras, nvidia_smi
 from oddrank.triage.evidence.tracebacks import FINISHED, NO_PROGRESS, PROGRESS
 from oddrank.triage.facts import Process, Source
 from oddrank.triage.suspects import Point, Suspect
 
 RULE = "not-understood"
-# Kinds of files that show what ranks or machines do when all is well. The others tell of trouble.
-_SHOWS_HEALTH = frozenset({"records", "flight_recorder", "nvidia-smi", "collected",
-                           "NCCL RAS", "Kubernetes"})  # fmt: skip
+# In what these print, words such as Errors tell of no trouble: their readers know what does.
+_TABLES = (nvidia_smi.KIND, nccl_ras.KIND)
 _TRACEBACK = "Traceback (most recent"
 _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "imeout", "lost",
                "efused", "bort", "xception", "reempt", "issing ranks", "stall", "tuck",
@@ -50,15 +49,11 @@ _MOST, _MOST_TEXT, _MOST_OF_A_WORD = 8, 300, 1000
 _END = 1 << 18  # bytes
 
 
-def judge(
-    items: Sequence[Item], read: Mapping[str, tuple[int, int]], *, ended: bool = False
-) -> Suspect | None:
-    """Returns what is said if nothing was found; None if there are no files, or if other kinds of
-    evidence, or signs of ranks that moved or ended well, tell that all is well.
-
-    read: kind -> (files, facts). ended: a process or a device did.
+def judge(items: Sequence[Item], *, ended: bool = False) -> Suspect | None:
+    """Returns what is said if nothing was found; None if there are no files, or if logs tell of
+    ranks that moved or ended well. ended: a process or a device did.
     """
-    if not items or any(facts and kind in _SHOWS_HEALTH for kind, (_, facts) in read.items()):
+    if not items:
         return None
     texts = [
         item for item in items
@@ -117,3 +112,5 @@ class _Looked:
                     known.add(number)
         self.well = finished or (len(self.steps) > 1 and last_step > last_loud)
         self.lines, self.understood = scan["lines"], len(known)
+        if any(kind.sniff(item) for kind in _TABLES):
+            self.loud, self.lines, self.understood = [], 0, 0

@@ -55,7 +55,7 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
             read[kind.name] = (chosen_before + len(chosen), found_before + len(found))
             parts.setdefault(name, []).extend(found)
     if not any(parts.values()):
-        suspect = not_understood.judge(items, read)
+        suspect = not_understood.judge(items)
         if suspect is not None and len(suspect.support) > 1:
             return Triage(view(()), [suspect], notes, read, 1, apart.shared_folder(items))
         why = f" ({notes.lines[0]})" if notes.lines else ""
@@ -96,14 +96,14 @@ def judge(
         of_job = [Point(alone)] if len(views) > 1 else []
         suspects += [replace(s, support=(*of_job, *s.support)) for s in verdict.suspects(seen)]
     whole = views[0] if len(views) == 1 else view(together)
-    quiet = not suspects and not whole.finished and not notes.lost
+    quiet = not suspects and not whole.is_well and not notes.lost
     ended = any(not d.went_on for d in whole.deaths) or any(t.fatal for t in whole.troubles)
-    if quiet and (unread := not_understood.judge(items, read, ended=ended)):
+    if quiet and (unread := not_understood.judge(items, ended=ended)):
         suspects = [unread]
     # If a process raised what was not read, other lines may tell what.
     deaths = [one.death for one in suspects]
     if suspects and all(d is not None and d.how == "exception" and not d.text for d in deaths):
-        unread = not_understood.judge(items, read)
+        unread = not_understood.judge(items)
         own = {death.source for death in deaths if death}
         points = unread.support if unread else ()
         said = [point for point in points if point.source and point.source not in own]

@@ -31,6 +31,8 @@ from oddrank.triage.facts import (
 from oddrank.triage.judges.stands import Stand, stands
 from oddrank.triage.timeline import ZONES
 
+_MOVED = 2.0  # seconds since the last event of a process that moves
+
 
 @dataclass
 class View:
@@ -121,6 +123,13 @@ class View:
     def is_size_told(self) -> bool:
         """Whether a source says how many ranks the job has: those that spoke may be a part."""
         return any(isinstance(fact, World) and not fact.implied for fact in self.facts)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether a rank ended well, or its record shows that it moved."""
+        moved = (a.rests is not None and a.rests < max(_MOVED, 2 * (a.pause or 0.0))
+                 for a in self.activities.values())  # fmt: skip
+        return bool(self.finished) or any(moved)
 
     @property
     def everyone(self) -> set[int]:
