@@ -19,7 +19,7 @@ from oddrank.triage.facts import (
     Thread,
     Trouble,
 )
-from oddrank.triage.next_steps import STEPS, next_steps
+from oddrank.triage.next_steps import FIRST, LAST, STEPS, next_steps
 from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import view
 
@@ -55,8 +55,10 @@ ROWS = {
     "stuck": (suspect("not-entered"), [], STUCK_KEYS),
     "stuck, with its stack": (suspect("not-entered"), [SEEN], ["oddrank run"]),
     "stuck, with another's stack": (suspect("not-entered"), [ELSEWHERE], STUCK_KEYS),
-    "stuck, with its place": (suspect("not-entered", leaf=Frame("f")), [], []),
-    "finished": (suspect("finished"), [RECORD], ["batches"]),
+    "stuck, with its place": (suspect("not-entered", leaf=Frame("f")), [], ["oddrank run"]),
+    "stuck, with its place, recorded":
+        (suspect("not-entered", leaf=Frame("f")), [RECORD], ["oddrank trace where"]),
+    "finished": (suspect("finished"), [RECORD], ["finished"]),
     "stuck and counted": (suspect("not-entered"), [COUNTS], ["py-spy", "ncclras", "oddrank run"]),
     "stuck and over": (suspect("not-entered"), [GONE], STUCK_KEYS),
     "stuck and told to end": (suspect("not-entered"), [STOP], STUCK_KEYS),
@@ -66,23 +68,28 @@ ROWS = {
         (suspect("not-entered-or-inside", "awaited-and-silent"), [NCCL],
          ["py-spy", "TORCH_FR_DUMP_TEMP_FILE", "oddrank run"]),
     "one look": (UNSURE, [], ["second look"]),
-    "one look that is sure": (replace(UNSURE, certainty=2), [], []),
-    "one look at what is over": (UNSURE, [GONE], []),
-    "two looks": (suspect("host-stuck", "stacks-awaited-still"), [], []),
+    "one look that is sure": (replace(UNSURE, certainty=2), [], ["oddrank run"]),
+    "one look at what is over": (UNSURE, [GONE], ["oddrank run"]),
+    "two looks": (suspect("host-stuck", "stacks-awaited-still"), [], ["oddrank run"]),
     "two looks before it was ended":
         (suspect("host-stuck", "stacks-awaited-still"), [STOP], ["before its end"]),
-    "stopped": (suspect("host-stopped"), [], ["kill -CONT"]),
+    "stopped": (suspect("host-stopped"), [], ["host-stopped"]),
     "stopped, of no known pid": (suspect("host-stopped", processes=(Process(3),)), [],
-                                 ["kill -CONT"]),
-    "it answers nobody": (suspect("unreachable"), [], ["ps", "dmesg"]),
+                                 ["host-stopped"]),
+    "it answers nobody": (suspect("unreachable"), [], ["unreachable", "dmesg"]),
     "in a file": (suspect("host-stuck", leaf_class="disk"), [], ["/proc/PID/stack"]),
     "at a file's lock": (suspect("host-stuck", leaf_class="file-lock"), [], ["lock files"]),
-    "keeps the gil": (suspect("gil-held"), [], ["pystack"]),
-    "keeps the gil, recorded": (suspect("gil-held"), [RECORD], ["oddrank trace where", "pystack"]),
+    "keeps the gil": (suspect("gil-held"), [], ["gil-held"]),
+    "keeps the gil, recorded": (suspect("gil-held"), [RECORD], ["oddrank trace where", "gil-held"]),
     "a loop": (suspect("infinite-loop"), [], ["oddrank run"]),
     "a loop, recorded": (suspect("infinite-loop"), [RECORD], ["oddrank trace where"]),
     "slow": (suspect("moving"), [], ["oddrank run"]),
-    "raised": (died("exception", "ValueError: 3"), [], []),
+    "raised": (died("exception", "ValueError: 3"), [], ["alone"]),
+    "locks in two orders": (suspect("deadlock"), [], ["deadlock"]),
+    "a group of two threads": (suspect("shared-group"), [], ["shared-group"]),
+    "a circle": (suspect("cycle", leaf=Frame("f")), [], ["cycle"]),
+    "other settings": (fault("setting", "GPU 0", "settings"), [], ["settings"]),
+    "oddrank run named it": (suspect("told"), [], ["told"]),
     "raised by cuda": (died("exception", "CUDA error: an illegal memory access"), [],
                        ["CUDA_LAUNCH_BLOCKING"]),
     "raised and recorded": (died("exception", "RuntimeError: distances"), [RECORD], ["tail"]),
@@ -92,7 +99,7 @@ ROWS = {
     "crashed": (died("signal", signal=11), [], ["dmesg", "core"]),
     "crashed, with its stack": (died("signal", signal=11), [SEEN], ["dmesg"]),
     "killed": (died("signal", signal=9), [], ["dmesg"]),
-    "killed, and the kernel's log is there": (died("signal", signal=9), [OOM], []),
+    "killed, and the kernel's log is there": (died("signal", signal=9), [OOM], ["last words"]),
     "out of memory": (died("oom", "Detected 1 oom_kill event in StepId=12.0"), [],
                       ["memory", "sacct"]),
     "a pod": (died("oom", "pod w-3, container c: OOMKilled"), [], ["memory", "kubectl"]),
@@ -110,7 +117,7 @@ ROWS = {
     "a program's fault": (fault("xid", "GPU 0", "application"), [], ["CUDA_LAUNCH_BLOCKING"]),
     "calls differ": (suspect("mismatch", waiting=(RANK,)), [], ["TORCH_DISTRIBUTED_DEBUG", "COLL"]),
     "calls differ at a known place":
-        (suspect("mismatch", at=Call(7, "barrier", site=(Frame("f"),))), [], []),
+        (suspect("mismatch", at=Call(7, "barrier", site=(Frame("f"),))), [], ["oddrank run"]),
     "lost": (LOST, [NCCL], [*STUCK_KEYS, "COLL"]),
     "lost on gloo": (LOST, [GLOO], STUCK_KEYS),
     "lost, and oddrank run saved it": (LOST, [GLOO, SAVED], ["saved", "py-spy"]),
@@ -123,8 +130,11 @@ ROWS = {
 
 
 def test_each_step_is_shown_where_evidence_points_there(golden):
-    keys = {step.text.partition("{")[0][:40]: step.key for step in STEPS}
-    assert len({*keys.values()}) == len(STEPS)
+    keys = {step.text.partition("{")[0][:40]: step.key for step in (*LAST, *FIRST, *STEPS)}
+    # The last ones are some of the others, too.
+    assert len({*keys.values()}) == len(FIRST) + len(STEPS) + 2
+    rows = [cause for cause in causes.TABLE.values() if cause.next and cause.about != "hub"]
+    keys |= {text.partition("{")[0][:40]: cause.name for cause in rows for text in cause.next}
     shown, wrong = [], []
     for name, (found, facts, expected) in ROWS.items():
         lines = next_steps(found, view(facts))
@@ -135,3 +145,11 @@ def test_each_step_is_shown_where_evidence_points_there(golden):
     assert not wrong, "\n".join(wrong)
     assert {key for *_, expected in ROWS.values() for key in expected} == {*keys.values()}
     golden("\n".join(shown))
+
+
+def test_each_finding_of_a_named_rank_has_something_to_type():
+    for cause in causes.TABLE.values():
+        for death in (None, *(Death(RANK, how, HERE) for how in ("exception", "signal", "exit"))):
+            for facts in ([], [RECORD], [SEEN], [STOP], [GLOO]):
+                if cause.says and cause.about != "hub":
+                    assert next_steps(suspect(cause.name, death=death), view(facts)), cause.name

@@ -17,10 +17,8 @@ from oddrank.triage.view import view
 
 _NOBODY = Who("rank")
 _MOST_TOLD = 4
-_OOM = "dmesg -T | grep -i 'killed process'  (on {host})"
-_LONGER = "again with a longer --deadline"
 _WHILE_IT_HANGS = "while it hangs: py-spy dump --pid PID  (on {host})"
-# Rule, how it ended, or cause -> what to try besides triage's next steps; the first that fits.
+# Rule, or how it ended -> what to try besides: in the place of what its row says, if it says any.
 _NEXT: dict[str, tuple[str, ...]] = {
     "no-store": (
         "ss -ltnp | grep $MASTER_PORT: does another process have the port?  (on {host})",
@@ -34,36 +32,14 @@ _NEXT: dict[str, tuple[str, ...]] = {
         "its last words: torchrun --redirects 3 --log-dir DIR, or srun --output %t.log",
         "strace -f -k -e trace=exit_group COMMAND  (on {host}, if it ended by itself)",
     ),
-    "behind": (_LONGER, _WHILE_IT_HANGS),
+    "behind": ("again with a longer --deadline", _WHILE_IT_HANGS),
     "host-stuck": ("dmesg -T | tail  (on {host})",),
     "own-link": ("ip -s link; ping another node  (on {host})",),
-    "node-lost": ("ping {host}",),
-    "link-cut": ("ping {host}",),
-    "guard-lost": (_OOM,),
-    "lost-each-other": (
-        "do large packets pass? ping -c 3 -M do -s 1472 {home}  (on {host})",
-        "are packets lost? nstat -az TcpRetransSegs; ping -c 100 -i 0.2 {home}  (on {host})",
+    "launcher-ended-it": (
+        "how it ended: the launcher's last lines on {host}", *causes.GUARD_LOST.next,
     ),
-    "launcher-gone": ("dmesg -T | grep -i 'killed process'; last -x | head  (on {launchers})",),
-    "launcher-ended-it": ("how it ended: the launcher's last lines on {host}", _OOM),
     "loopback": ("export MASTER_ADDR={home}  (on every host, instead of {address})",),
-    "never-joined": (
-        "did the launcher start {who}?",
-        "nc -zv {address} {port}  (there: is rank 0's port reached?)",
-        "if the import of torch is slow there: --deadline 300",
-    ),
-    "unreachable-root": (
-        "look for a firewall on {home}: nft list ruleset; iptables -L",
-        "or open one port, and on every host:"
-        " export ODDRANK_CONTROL_ADDR=IP_OF_RANK_0:PORT#ANY_SECRET_WORD",
-    ),
-    "no-address": ("time python -c 'import torch'  (on rank 0's host)", _LONGER),
-    "all-raised": ("leave out what this stage measures, or report it with this output",),
-    "all-wait": (
-        "if this stage only takes long: give it a longer --deadline",
-        "run again; if it hangs again, test the network between the nodes",
-    ),
-}
+}  # fmt: skip
 _KEPT_AWAY: tuple[Level, str] = ("medium", "healthy ranks may be unable to join, too")
 OPEN_FILES = Row(
     "open-files", "unknown", "{missing} did not come, but may be healthy: {limits}", _KEPT_AWAY,
@@ -140,15 +116,13 @@ def _finding(one: Suspect, victims: Sequence[RankState], run: RunState) -> Findi
     ended = one.death.how if one.death and one.cause is causes.DEAD else ""
     in_store = ended == "exception" and one.stage == JOIN
     keys = ("no-store" * in_store, "loopback" * bool(only), one.rule, ended, one.cause.name)
-    steps = next((_NEXT[key] for key in keys if key in _NEXT), ())
     address, port = run.master or ("MASTER_ADDR", "MASTER_PORT")
-    words = {
-        "who": who, "host": who.host or (states[0].host if states else ""),
-        "home": run.states[0].host, "address": address, "port": port,
-        "launchers": ", ".join(sorted({s.host for s in _orphans(run)})),
-    }  # fmt: skip
-    made = finding(told, [*next_steps(told, view(())), *(step.format(**words) for step in steps)])
-    return replace(made, stage=one.stage)
+    steps = next_steps(
+        told, view(()), next((_NEXT[key] for key in keys if key in _NEXT), ()),
+        who=who, host=who.host or (states[0].host if states else ""), home=run.states[0].host,
+        address=address, port=port, launchers=", ".join(sorted({s.host for s in _orphans(run)})),
+    )  # fmt: skip
+    return replace(finding(told, steps), stage=one.stage)
 
 
 def _known(one: Suspect, states: Sequence[RankState], run: RunState) -> tuple[list[Point], Who]:

@@ -144,7 +144,7 @@ def findings_of(
 
 
 def _calls_text(kind: Kind, n: int, record: str, contents: Mapping[str, bytes]) -> str:
-    """Returns collectives as a sentence names them: 64 all_reduces of default_pg.
+    """Returns collectives as a sentence names them: 64 all_reduces of default_pg (ranks 0-3).
 
     record: the name of one of a rank of the group, for its description.
     """
@@ -156,7 +156,7 @@ def _calls_text(kind: Kind, n: int, record: str, contents: Mapping[str, bytes]) 
         if (group.name, group.ranks) == (kind.group, kind.ranks)
     ]
     group = Group(kind.group, text=texts[0] if texts else "")
-    return f"{n} {kind.op or 'collective'}s of {group_name(group.title)}"
+    return f"{n} {kind.op or 'collective'}s of {group_name(group.title, kind.ranks)}"
 
 
 class _Point(NamedTuple):

@@ -18,6 +18,7 @@ from oddrank.triage.words import (
     count,
     full_call,
     group_text,
+    own_place,
     place_text,
     step_text,
     wait,
@@ -87,7 +88,9 @@ def _filled(text: str, suspect: Suspect) -> str:
         call=call_text(suspect.at) or "the call", own=call_text(suspect.own),
         others=count(waiting) if waiting else "the others",
         at=at or "the call that the others are in", group=group_text(suspect.group) or "a group",
-        in_leaf=f" in {place}" if place else "", in_all=f", in {places}" if places else "",
+        in_leaf=f" in {place}" if place else "", at_leaf=f", at {place}" if place else "",
+        unseen="" if place else " (a stack would tell)",
+        in_all=f", in {places}" if places else "",
         worker=place_text(suspect.beside[0]) if suspect.beside else "",
         threads=f" ({', '.join(suspect.threads)})" if suspect.threads else "",
         step=step_text(suspect), waiters=waiters(suspect),
@@ -105,7 +108,8 @@ def _text(condition: Condition, text: str, **of_rules: str) -> Says:
 
 
 def _stuck(how: str, waiters: str = "{waiters}") -> Says:
-    return _text("stuck", f"{{name}} {{may_be}} stuck: {how}{{step}}{waiters}")
+    place = "" if "{in_" in how or "{worker}" in how else "{at_leaf}"
+    return _text("stuck", f"{{name}} {{may_be}} stuck: {how}{place}{{step}}{waiters}")
 
 
 _INSIDE = _stuck("inside {call}, or in one before it, and nobody else is behind")
@@ -115,7 +119,7 @@ _INSIDE_OLDER = _stuck(
     "{there}",
 )
 _ENTERED_OR_INSIDE = _stuck(
-    "[it has|they have] not entered {call}, or {be} inside it (a stack would tell)"
+    "[it has|they have] not entered {call}, or {be} inside it{unseen}"
 )
 _MAYBE_AWAITED = _text(
     "unknown",
@@ -191,13 +195,14 @@ def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
 
 
 def _issued(call: Call, differs: str) -> str:
+    at = f" at {place}" if (place := own_place(call.site)) else ""
     if differs in ("op", "order"):
-        return f"{call.op} of {call.sizes}" if call.sizes else call.op
+        return (f"{call.op} of {call.sizes}" if call.sizes else call.op) + at
     value = {
         "dtype": call.dtype, "sizes": call.sizes or f"{call.bytes} bytes", "root": call.root,
         "peer": call.peer,
     }[differs]  # fmt: skip
-    return f"{call.op} with {differs} {value}"
+    return f"{call.op} with {differs} {value}{at}"
 
 
 def _device(suspect: Suspect) -> tuple[Condition, str]:
@@ -301,19 +306,25 @@ _OF_RULES: dict[str, Callable[[Suspect], str]] = {
 # fmt: off
 PAUSED = Cause("paused", "purpose", None)
 DEAD = Cause("dead", "end", _dead)
-FINISHED = Cause("finished", "end", _finished)
+FINISHED = Cause("finished", "end", _finished,
+    ("compare len(dataloader) on all ranks; DistributedSampler(drop_last=True), or torch's Join",))
 HOST_STOPPED = Cause("host-stopped", "held",
-    _stuck("stopped by a signal, a debugger or a frozen container"))
+    _stuck("stopped by a signal, a debugger or a frozen container"),
+    ("grep -e State -e TracerPid /proc/{pid}/status  (on {host}); kill -CONT {pid} wakes it",))
 DEVICE = Cause("device", "device", _device)
 GPU_STOPPED = Cause("gpu-stopped", "held",
     _stuck("[its host issues|their hosts issue] more calls, but [its GPU completes|their GPUs"
            " complete] none"))
 UNREACHABLE = Cause("unreachable", "held",
-    _stuck("[answers|answer] nobody: stopped, dead, or cut off from the network"))
+    _stuck("[answers|answer] nobody: stopped, dead, or cut off from the network"),
+    ("ps -o pid,stat,wchan,etime -p {pid}  (on {host}; T: stopped, D: in the kernel)",))
 GIL_HELD = Cause("gil-held", "stack",
-    _stuck("one thread keeps the GIL{in_leaf}, and no other Python code can run"))
+    _stuck("one thread keeps the GIL{in_leaf}, and no other Python code can run"),
+    ("pystack remote {pid} --native-all  (on {host}; it says which thread holds the GIL) "
+     " [pystack 1.0+]",))
 DEADLOCK = Cause("deadlock", "stack",
-    _stuck("[its|their] threads wait for each other's locks{in_all}"))
+    _stuck("[its|their] threads wait for each other's locks{in_all}"),
+    ("take these locks in one order in all threads, or guard both places by one lock",))
 HOST_STUCK = Cause("host-stuck", "stack", _host_stuck)
 INFINITE_LOOP = Cause("infinite-loop", "stack",
     _stuck("[runs|run] on{in_leaf} and [does|do] not come to the next call"))
@@ -321,43 +332,62 @@ MOVING = Cause("moving", "stack",
     _text("slow", "{name} {may_be} slow, but moves{in_leaf}{waiters}"))
 SHARED_GROUP = Cause("shared-group", "others",
     _text("mismatch", "{name} [uses|use] {group} from several threads at once{threads}: their"
-          " calls meet in no fixed order"))
+          " calls meet in no fixed order"),
+    ("give each thread a group of its own: torch.distributed.new_group(), on all ranks",))
 MISMATCH = Cause("mismatch", "others", _mismatch)
 CYCLE = Cause("cycle", "others",
     _text("stuck", "{name} {may}wait for each other in a circle: {circle}",
-          opposed_messages="{name} {may}wait for each other: {circle}{waiters}"))
+          opposed_messages="{name} {may}wait for each other: {circle}{waiters}"),
+    ("issue these calls in one order on all ranks; messages both ways: batch_isend_irecv()",))
 NOT_ENTERED = Cause("not-entered", "call", _stuck("[it has|they have] not entered {at}", "{there}"))
 INSIDE_CALL = Cause("inside-call", "call", _inside_call)
 NOT_ENTERED_OR_INSIDE = Cause("not-entered-or-inside", "call",
     lambda suspect: (_ENTERED_OR_INSIDE if suspect.certainty else _MAYBE_AWAITED)(suspect))
 NODE_LOST = Cause("node-lost", "hub",
-    _text("dead", "{name} {be} dead: all of [its|their] processes ended{step}{waiters}"))
+    _text("dead", "{name} {be} dead: all of [its|their] processes ended{step}{waiters}"),
+    ("ping {host}",))
 LINK_CUT = Cause("link-cut", "hub",
     _text("broken", "{name} {be} broken: no word from [it|them], stopped or cut off the"
           " network{step}{waiters}",
-          own_link="{host} lost all other nodes at once: its own network is cut{step}"))
+          own_link="{host} lost all other nodes at once: its own network is cut{step}"),
+    ("ping {host}",))
 LOST_EACH_OTHER = Cause("lost-each-other", "hub",
-    _text("broken", "{host} and the host of rank 0 lost each other{step}; both live"))
+    _text("broken", "{host} and the host of rank 0 lost each other{step}; both live"),
+    ("do large packets pass? ping -c 3 -M do -s 1472 {home}  (on {host})",
+     "are packets lost? nstat -az TcpRetransSegs; ping -c 100 -i 0.2 {home}  (on {host})"))
 GUARD_LOST = Cause("guard-lost", "hub",
-    _text("broken", "{name} {be} broken: [its|their] guard was lost{step}{waiters}"))
+    _text("broken", "{name} {be} broken: [its|their] guard was lost{step}{waiters}"),
+    ("dmesg -T | grep -i 'killed process'  (on {host})",))
 NEVER_JOINED = Cause("never-joined", "hub",
     _text("missing", "{name} [has|have] never joined: no process of [it|them] has reached rank"
           " 0{waiters}",
           launcher_ended_it="{name} never joined: [its|their] launcher ended the job{step}, as it"
-          " does when a rank dies: {first}"))
+          " does when a rank dies: {first}"),
+    ("did the launcher start {who}?",
+     "nc -zv {address} {port}  (there: is rank 0's port reached?)",
+     "if the import of torch is slow there: --deadline 300"))
 UNREACHABLE_ROOT = Cause("unreachable-root", "hub",
-    _text("broken", "{name} {be} broken: no way to rank 0{step}: {first}"))
-SETTINGS = Cause("settings", "device", _settings)
+    _text("broken", "{name} {be} broken: no way to rank 0{step}: {first}"),
+    ("look for a firewall on {home}: nft list ruleset; iptables -L",
+     "or open one port, and on every host:"
+     " export ODDRANK_CONTROL_ADDR=IP_OF_RANK_0:PORT#ANY_SECRET_WORD"))
+SETTINGS = Cause("settings", "device", _settings,
+    ("env | grep NCCL_  (on {host}, and on another one: export the same on all nodes)",))
 APPLICATION = Cause("application", "device", _application)
-TOLD = Cause("told", "end", _told)
-LAUNCHER_GONE = Cause("launcher-gone", "hub", _text("unknown", "{first}; no rank is at fault"))
+TOLD = Cause("told", "end", _told, ("on {host}, while its records are there: oddrank triage",))
+LAUNCHER_GONE = Cause("launcher-gone", "hub", _text("unknown", "{first}; no rank is at fault"),
+    ("dmesg -T | grep -i 'killed process'; last -x | head  (on {launchers})",))
 NO_ADDRESS = Cause("no-address", "hub",
     _text("unknown", "no rank can be named: rank 0's address did not get into torch's store, so"
-          " that no rank could join"))
+          " that no rank could join"),
+    ("time python -c 'import torch'  (on rank 0's host)", "again with a longer --deadline"))
 ALL_RAISED = Cause("all-raised", "hub",
-    _text("unknown", "all ranks raised {raised}{step}: no rank is odd"))
+    _text("unknown", "all ranks raised {raised}{step}: no rank is odd"),
+    ("leave out what this stage measures, or report it with this output",))
 ALL_WAIT = Cause("all-wait", "hub",
-    _text("unknown", "no rank can be named: {all_wait} for each other{step}"))
+    _text("unknown", "no rank can be named: {all_wait} for each other{step}"),
+    ("if this stage only takes long: give it a longer --deadline",
+     "run again; if it hangs again, test the network between the nodes"))
 OUTSIDE = Cause("outside", "nobody",
     _text("unknown", "no rank waits in a call: a stall, if there is one, is in code that is no"
           " collective",

@@ -1,8 +1,11 @@
-"""Settings and commands to try next: one table, each row shown where the evidence points there."""
+"""Settings and commands to try next: those of a suspect's cause, and where evidence points to more.
+
+A row of causes.py has what fits it always; a row here what fits where its condition holds.
+"""
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from oddrank.triage import causes
@@ -27,6 +30,7 @@ class Case:
         cause, death, own = suspect.cause, suspect.death, set(suspect.processes)
         self.signal = death.signal if death else None
         self.words = death.text if death else ""
+        self.ended = death.how if death and cause is causes.DEAD else ""
         # Who was stuck cannot be looked at any more, most likely, if processes have ended.
         self.over = bool(view.deaths or view.stops)
         self.waits = (
@@ -71,21 +75,19 @@ class Step:
 
 _OF_PYTHON = "python -m profiling.sampling dump -a"
 _STACKS = _OF_PYTHON if sys.version_info >= (3, 15) else "py-spy dump --native --pid"
+_WHERE = "oddrank trace where {rank} --all-threads  (on {host}, {when}: other threads)"
+_RUN = "torchrun ... -m oddrank run train.py  (records where each rank is)"
 
-STEPS: tuple[Step, ...] = (
+# Before those of the cause.
+FIRST: tuple[Step, ...] = (
     Step("saved", lambda c: bool(c.saved) and not c.recorded, "oddrank triage {saved}"),
     Step("second look", lambda c: c.suspect.rule.startswith("stacks-") and c.suspect.certainty < 2
          and c.suspect.rule != "stacks-awaited-still" and not c.over,
          "take the stacks again after a minute, into other files, and give both to oddrank triage"),
-    Step("kill -CONT", lambda c: c.suspect.cause is causes.HOST_STOPPED,
-         "grep -e State -e TracerPid /proc/{pid}/status  (on {host}); kill -CONT {pid} wakes it"),
-    Step("batches", lambda c: c.suspect.cause is causes.FINISHED,
-         "compare len(dataloader) on all ranks; DistributedSampler(drop_last=True), or torch's"
-         " Join"),
-    Step("ps", lambda c: c.suspect.cause is causes.UNREACHABLE,
-         "ps -o pid,stat,wchan,etime -p {pid}  (on {host}; T: stopped, D: in the kernel)"),
     Step("oddrank trace where", lambda c: c.recorded and c.suspect.cause.about == "stack",
-         "oddrank trace where {rank} --all-threads  (on {host}, {when}: other threads)"),
+         _WHERE),
+)  # fmt: skip
+STEPS: tuple[Step, ...] = (
     Step("/dev/shm", lambda c: c.says("bus error", "shared memory") or c.signal == signal.SIGBUS,
          "df -h /dev/shm  (on {host}; a container needs more: docker run --shm-size, or"
          " --ipc=host)"),
@@ -95,9 +97,6 @@ STEPS: tuple[Step, ...] = (
     Step("lock files", lambda c: c.suspect.leaf_class == "file-lock",
          "find ~/.cache/torch_extensions /tmp/torchinductor_* -name '*lock*' -mmin +10  (on {host};"
          " a killed compiler leaves one: remove it if nobody compiles)"),
-    Step("pystack", lambda c: c.suspect.cause is causes.GIL_HELD,
-         "pystack remote {pid} --native-all  (on {host}; it says which thread holds the GIL)",
-         "pystack 1.0+"),
     Step("flight-recorder-dump",
          lambda c: any(key.startswith("flight-recorder-dump:") for key in c.advice),
          "add the dumps that the log names: {dumps}"),
@@ -157,32 +156,59 @@ STEPS: tuple[Step, ...] = (
     Step("oddrank run", lambda c: not (c.recorded or c.saved)
          and (c.waits or c.suspect.cause in (causes.INFINITE_LOOP, causes.MOVING)
               or c.suspect.rule == "told-to-end"),
-         "torchrun ... -m oddrank run train.py  (records where each rank is)"),
+         _RUN),
     Step("COLL", lambda c: c.may_use_nccl
          and c.suspect.cause in (causes.MISMATCH, causes.UNKNOWN) and bool(c.suspect.waiting),
          "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL NCCL_DEBUG_FILE=nccl.%h.%p", timing=True),
 )  # fmt: skip
 
+# The first that fits, of a rank of which nothing else does.
+LAST: tuple[Step, ...] = (
+    Step("alone", lambda c: c.ended == "exception",
+         "run it there alone: does it raise again?  (on {host})"),
+    Step("last words", lambda c: bool(c.ended),
+         "its last words: torchrun --redirects 3 --log-dir DIR, or srun --output %t.log"),
+    Step("oddrank trace where, too", lambda c: c.recorded, _WHERE),
+    Step("oddrank run, too", lambda c: True, _RUN),
+)  # fmt: skip
 
-def next_steps(suspect: Suspect, view: View) -> tuple[str, ...]:
-    """Returns what to set or type next: at most four lines, the most telling first."""
+
+def next_steps(
+    suspect: Suspect, view: View, own: Sequence[str] = (), **words: object
+) -> tuple[str, ...]:
+    """Returns what to set or type next: the most telling first, at most four lines and `own`.
+
+    own: in the place of what the suspect's row says, or behind all else if it says nothing. words:
+    what steps of rows may name besides the suspect.
+    """
     case = Case(suspect, view)
-    rows = [step for step in STEPS if step.when(case)][:_MOST]
-    return tuple(_text(step, case) for step in rows)
+    words = _words(case) | words
+    first, others, last = (
+        [_text(step, words) for step in steps if step.when(case)] for steps in (FIRST, STEPS, LAST)
+    )
+    row = suspect.cause.next
+    mine, more = (own or row, ()) if row else ((), own)
+    found = [*first, *(text.format(**words) for text in mine), *others][:_MOST]
+    found += (text.format(**words) for text in more)
+    return tuple(found or (last[:1] if suspect.processes or case.ended else ()))
 
 
-def _text(step: Step, case: Case) -> str:
+def _words(case: Case) -> dict[str, object]:
     first = case.suspect.processes[0] if case.suspect.processes else Process()
     host = first.host or (case.suspect.trouble[0].host if case.suspect.trouble else None)
     of_rank = "its host" if first.rank is None else f"the host of rank {first.rank}"
     dumps = sorted(
         key.partition(":")[2] for key in case.advice if key.startswith("flight-recorder-d")
     )
-    text = step.text.format(
-        pid="PID" if first.pid is None else first.pid, host=host or of_rank,
-        rank="" if first.rank is None else first.rank, pod=first.host or "POD",
-        when="the next time it is stuck" if case.over else "while it is stuck",
-        dumps=", ".join(dumps)[:200], saved=case.saved,
-    )  # fmt: skip
+    return {
+        "pid": "PID" if first.pid is None else first.pid, "host": host or of_rank,
+        "rank": "" if first.rank is None else first.rank, "pod": first.host or "POD",
+        "when": "the next time it is stuck" if case.over else "while it is stuck",
+        "dumps": ", ".join(dumps)[:200], "saved": case.saved,
+    }  # fmt: skip
+
+
+def _text(step: Step, words: Mapping[str, object]) -> str:
+    text = step.text.format(**words)
     text += f"  [{step.versions}]" if step.versions else ""
     return f"{text}; {_TIMING}" if step.timing else text

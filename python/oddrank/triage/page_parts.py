@@ -66,7 +66,7 @@ def _doings(view: View) -> Iterator[tuple[Process, str]]:
     for progress in view.all_progress:
         name = words.group_text(progress.group) or "a group"
         done = f"completed {progress.completed}, " if progress.completed is not None else ""
-        yield progress.process, f"{done}is in {_open(progress) or 'no call'} in {name}"
+        yield progress.process, f"{done}is in {_open(progress) or 'no call'} of {name}"
     for death in view.deaths:
         yield death.process, timeline.death_text(death)
     for stack in view.stacks:
@@ -89,7 +89,7 @@ def _lanes(view: View, odd: set[int]) -> list[Lane]:
     entered = {
         progress.process: (
             call.since,
-            f"in {words.call_text(call)} of {words.group_text(progress.group)}",
+            f"in {words.call_of(call, progress.group)}",
             progress.time,
         )
         for progress in view.all_progress

@@ -32,11 +32,13 @@ class Cause:
     person wants it to wait; nobody: that no rank can be named; hub: what guards and launchers show
     of ranks that may not have come to a call yet.
     says: its sentence; made of a suspect, with the condition that it is in. None: no finding.
+    next: what to type, whatever else is known; {pid}, {host} and so on as in next_steps.py.
     """
 
     name: str
     about: About
     says: Says | None
+    next: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

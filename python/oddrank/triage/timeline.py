@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from oddrank.finding import group_name, ranks_text
+from oddrank.finding import ranks_text
 from oddrank.triage.facts import Death, Fact, Progress, Source, Stop, Trouble
+from oddrank.triage.words import call_of
 
 # Clocks of hosts that keep time are this close, in seconds; whole seconds are less exact.
 _CLOCKS = 1.0
@@ -120,10 +121,9 @@ def _events(facts: Iterable[Fact]) -> Iterable[Event]:
             yield _event(fact, fact.time, death_text(fact), fact.coarse)
         elif isinstance(fact, Progress) and fact.timed_out and fact.time is not None:
             call = next(iter(fact.open), None)
-            what = f"{call.op} {call.seq}" if call is not None else "a call"
-            of = f" of {group_name(title)}" if (title := fact.group.title) else ""
+            what = call_of(call, fact.group, "a call")
             how = "failed" if fact.failed else "timed out"
-            yield _event(fact, fact.time, f"{how} in {what}{of}")
+            yield _event(fact, fact.time, f"{how} in {what}")
             if call is not None and call.since is not None:
                 yield _event(fact, call.since, f"entered {what}")
         elif isinstance(fact, Stop) and fact.time is not None:
@@ -162,9 +162,9 @@ def death_text(death: Death, at: str = "") -> str:
     how = {
         "exception": f"raised {text or 'an exception'}{at}",
         "signal": f"was killed{by} with {signal_name(death.signal)}{at}",
-        "oom": "ran out of memory" + (f" and was killed{by}" if by else ""),
-        "exit": "ended" if death.code is None else f"exited with code {death.code}{at}",
-        "evicted": f"was evicted{by}",
+        "oom": f"ran out of memory{at}" + (f" and was killed{by}" if by else ""),
+        "exit": ("ended" if death.code is None else f"exited with code {death.code}") + at,
+        "evicted": f"was evicted{by}{at}",
         "abort": f"aborted{by}{at}" + (f": {text}" if text else ""),
     }[death.how]
     # The words of who killed it for memory say the same again.

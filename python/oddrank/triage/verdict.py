@@ -33,6 +33,7 @@ _MOST_PAUSES = 4
 # What a pause explains. A rank that died, is stopped or issued another call is no pause.
 _OF_PAUSES = ("call", "stack", "nobody")
 _STANDS = (causes.HOST_STUCK, causes.INFINITE_LOOP)
+_HELD = (causes.HOST_STOPPED, causes.GPU_STOPPED, causes.UNREACHABLE, causes.HOST_STUCK)
 _GONE = ("dead", "zombie")
 # Seconds since the last event of a process that goes on. Recorders see each line of its own code.
 _JUST_NOW = 1.0
@@ -318,7 +319,8 @@ def _finished(suspect: Suspect, view: View) -> Suspect | None:
 
 def _with_place(suspect: Suspect, view: View) -> Suspect:
     """A rank that has not entered a call stands where its stack is, whatever that is called; so do
-    those that are left where all others have ended with exit code 0."""
+    those that are left where all others have ended with exit code 0. One that is held stands
+    there, too."""
     if suspect.cause is causes.OUTSIDE and view.finished:
         standing = [s for s in view.stands[0] if s.process not in view.finished]
         whole = len(standing) + len(view.finished) >= (view.world or 0)
@@ -326,16 +328,20 @@ def _with_place(suspect: Suspect, view: View) -> Suspect:
             suspect, rule="last-to-end", certainty=_MEDIUM, waiting=tuple(view.finished),
             processes=tuple(stand.process for stand in standing),
         )  # fmt: skip
-    elif suspect.cause is causes.NOT_ENTERED and suspect.leaf is None:
+    elif suspect.leaf is None and (suspect.cause.about == "call" or suspect.cause in _HELD):
         standing = [s for s in view.stands[0] if s.process in suspect.processes]
-        whole = len(standing) == len(suspect.processes) and standing[0].kind != PEERS
+        whole = len(standing) == len(suspect.processes)
         told = suspect
     else:
         return suspect
     if not whole or len({stand.place for stand in standing}) != 1:
         return suspect
-    place = standing[0]
-    return replace(told, cause=causes.HOST_STUCK, leaf=place.leaf.frame, leaf_class=place.told)
+    place, inside = standing[0], standing[0].kind == PEERS
+    if suspect.cause is causes.OUTSIDE or (suspect.cause is causes.NOT_ENTERED and not inside):
+        return replace(told, cause=causes.HOST_STUCK, leaf=place.leaf.frame, leaf_class=place.told)
+    if suspect.cause is causes.NOT_ENTERED:
+        return suspect
+    return replace(suspect, leaf=place.site[0] if inside and place.site else place.leaf.frame)
 
 
 def _with_activity(suspect: Suspect, view: View) -> Suspect:

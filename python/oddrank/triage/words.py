@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from oddrank.finding import Who, group_name, ranks_text
+from oddrank.triage import leaves
 from oddrank.triage.facts import Call, Frame, Group, Process, ranks
 from oddrank.triage.suspects import Suspect
 
@@ -56,10 +57,15 @@ def group_text(group: Group | None) -> str:
     return group_name(group.title, group.ranks)
 
 
+def call_of(call: Call | None, group: Group | None, unknown: str = "") -> str:
+    """Returns a call with its group: all_reduce 9 of default_pg (ranks 0-3)."""
+    text, of = call_text(call) or unknown, group_text(group)
+    return f"{text} of {of}" if text and of else text
+
+
 def full_call(suspect: Suspect, unknown: str = "") -> str:
-    """Returns the call in which others wait, with its group: all_reduce 9 of default_pg."""
-    at, group = call_text(suspect.at) or unknown, group_text(suspect.group)
-    return f"{at} of {group}" if at and group else at
+    """Returns the call in which others wait, with its group."""
+    return call_of(suspect.at, suspect.group, unknown)
 
 
 def place_text(frame: Frame | None) -> str:
@@ -69,6 +75,11 @@ def place_text(frame: Frame | None) -> str:
     file = frame.file.rpartition("/")[2]
     line = f":{frame.line}" if frame.line is not None else ""
     return f"{frame.function} ({file}{line})" if file else frame.function
+
+
+def own_place(site: Sequence[Frame]) -> str:
+    """Returns the innermost frame that is the user's own code; "": none is known."""
+    return place_text(next((frame for frame in site if not leaves.kind_of(frame)), None))
 
 
 def waiters(suspect: Suspect, where: str = "") -> str:

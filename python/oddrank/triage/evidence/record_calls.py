@@ -12,7 +12,7 @@ from oddrank.inputs import Notes
 from oddrank.trace import collectives, ranks
 from oddrank.trace.collectives import op_name
 from oddrank.trace.ranks import Rank, Seen
-from oddrank.triage import facts, leaves, matching
+from oddrank.triage import facts, matching, words
 
 _MESSAGES = ("send", "recv")
 # Calls a rank, of the newest, that are compared: all that small jobs hold.
@@ -247,14 +247,10 @@ def _threads(seat: Seat, group: str, ranks: tuple[int, ...]) -> tuple[str, ...]:
         for thread in (one.thread, other.thread)
     }  # fmt: skip
     return tuple(
-        f"{thread.name or 'a thread'}{_place(frames(thread))}"
+        f"{thread.name or 'a thread'}" + (f" in {place}" if place else "")
         for thread in seat.rank.threads if thread.tid in found
+        for place in [words.own_place(frames(thread))]
     )  # fmt: skip
-
-
-def _place(stack: Sequence[facts.Frame]) -> str:
-    own = next((f for f in stack if not leaves.kind_of(f)), None)
-    return f" in {own.function} ({own.file.rpartition('/')[2]}:{own.line})" if own else ""
 
 
 def _signature(each: collectives.Collective) -> matching.Signature:

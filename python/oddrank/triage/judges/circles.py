@@ -5,11 +5,11 @@ from collections.abc import Collection, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeAlias
 
-from oddrank.finding import group_name, ranks_text
+from oddrank.finding import ranks_text
 from oddrank.triage import causes
 from oddrank.triage.judges.wait_graph import Graph, Place, is_send
 from oddrank.triage.suspects import Point, Suspect
-from oddrank.triage.words import call_text
+from oddrank.triage.words import call_of, call_text, group_text, own_place
 
 _MOST_PAIRS = 16
 # From so many places of a circle at most a shorter one is looked for, and so many ranks are tried
@@ -159,7 +159,7 @@ def _opposed(graph: Graph, pairs: list[tuple[int, int]]) -> Suspect:
     for one, other in pairs[:_MOST_PAIRS]:
         group, call = graph.unmet[one, other]
         back = graph.unmet[other, one][1]
-        place = f" in {group_name(group.title)}"
+        place = f" in {group_text(group)}"
         text = f"rank {one} is in {call_text(call)} and rank {other} in {call_text(back)}{place}"
         if is_send(call) == is_send(back):
             does, lacks = ("send to", "receives") if is_send(call) else ("receive from", "sends")
@@ -177,7 +177,8 @@ def _points(graph: Graph, circle: Sequence[Collection[int]]) -> tuple[Point, ...
         rank, verb = min(members), "wait" if len(members) > 1 else "waits"
         there = (place for place in graph.of[rank] if not place.known.isdisjoint(following))
         if place := next(there, None):
-            where = f"{place.call.op} of {group_name(place.group.title)}"
-            text = f"{ranks_text(members)} {verb} for {ranks_text(following)} in {where}"
+            where = call_of(place.call, place.group)
+            at = f" at {own}" if (own := own_place(place.call.site)) else ""
+            text = f"{ranks_text(members)} {verb} for {ranks_text(following)} in {where}{at}"
             points.append(Point(text, graph.view.progress[place.group][rank].source))
     return tuple(points)

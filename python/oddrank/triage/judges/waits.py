@@ -8,14 +8,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
-from oddrank.finding import duration, group_name, ranks_text
+from oddrank.finding import duration, ranks_text
 from oddrank.triage import causes
 from oddrank.triage.facts import ON_HOST, Call, Group, Mismatch, Progress, Source
 from oddrank.triage.judges import circles
 from oddrank.triage.judges.wait_graph import Graph, Place, oldest
 from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
-from oddrank.triage.words import call_text
+from oddrank.triage.words import call_of, group_text
 
 _MOST_NAMED = 64
 # A wait is no stall yet if it has lasted less than so many of the rank's own longest pauses, and
@@ -151,7 +151,7 @@ def _points(
             p = view.progress[group][rank]
             last = p.completed if p.completed is not None else p.enqueued
             if last is not None and call.seq is not None and call.peer is None:
-                text = f"rank {rank} completed {last} of {call.seq} in {group_name(group.title)}"
+                text = f"rank {rank} completed {last} of {call.seq} in {group_text(group)}"
                 yield Point(text, p.source)
         if pending := [p for p in own if p.open]:
             count = sum(p.open_count or len(p.open) for p in pending)
@@ -251,7 +251,7 @@ def _nobody(graph: Graph) -> Suspect:
     apart = [(rank, places[0]) for rank, places in sorted(graph.of.items()) if rank not in there]
     for rank, place in apart[:_MOST_APART] if group is not None else ():
         source = view.progress[place.group][rank].source
-        points.append(Point(f"rank {rank} waits in {call_text(place.call)}", source))
+        points.append(Point(f"rank {rank} waits in {call_of(place.call, place.group)}", source))
     members = view.progress[group].values() if group is not None else ()
     if members and all(p.completed == 0 and p.backend.endswith("ccl") for p in members):
         points.append(Point("no rank completed this first call of the group: the path between their"
