@@ -57,8 +57,8 @@ check: lint test jobs builds  ## all that CI checks, but for soak, sanitizers an
 jobs: $(VENV)/.built-test  ## start all the jobs: healthy, and with every fault
 	$(pytest) -m "job and not smoke"
 
-builds: $(VENV)/.built-test  ## build wheel, sdist and editable install for real, each in a fresh environment
-	$(python) -m pytest -m "whole_build and not soak"
+builds: $(VENV)/.built-test  ## what compiles: wheel, sdist and editable install, each in a fresh environment; the fake GPU
+	$(python) -m pytest -n 2 --dist loadgroup -m "whole_build and not soak"
 
 wheel:  ## build a manylinux wheel for each CPython here into dist/ (PYTHONS=... chooses)
 	.ci/wheel $(PYTHONS)

@@ -104,7 +104,7 @@ def test_ranks_of_one_host_meet_each_other():
 @pytest.mark.parametrize(("ranks", "fault"), [(4, "kill:rank=2"), (3, "sleep:rank=1")])
 def test_a_rank_that_dies_between_two_partners_or_comes_no_further_is_named(ranks, fault):
     """With three ranks each rests in one round, and makes as many marks there as in the others."""
-    verdict = job(ranks, command=COMMAND, inject=f"{fault},stage=pairs,step=done", deadline=60)
+    verdict = job(ranks, command=COMMAND, inject=f"{fault},stage=pairs,step=done", deadline=30)
     assert verdict.names(rank=int(fault[-1]), stage="pairs"), str(verdict)
     assert verdict.report["data"]["pairs"] is None
     assert verdict.gone()

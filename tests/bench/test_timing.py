@@ -17,8 +17,10 @@ from golden import Golden
 from patience import PATIENCE, at_once
 from processes import captured
 
-# The first test compiles.
-pytestmark = [pytest.mark.needs("cuda-build"), pytest.mark.timeout(600)]
+# The first test compiles, for ten seconds: not beside tests that wait for time.
+pytestmark = [
+    pytest.mark.whole_build, pytest.mark.needs("cuda-build"), pytest.mark.timeout(600)
+]  # fmt: skip
 
 ROOT = Path(__file__).parents[2]
 CSRC, GPU_BENCHMARKS = ROOT / "csrc", ROOT / "benchmarks" / "gpu"

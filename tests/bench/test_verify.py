@@ -158,7 +158,7 @@ def moved_results(right, segment: Segment):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_fault_of_a_reduction_is_found_at_its_first_element(dtype):
-    for op, world in product(OPS, (2, 8, 64)):  # powers of two: avg is exact there
+    for op, world in product(OPS, (2, 64)):  # powers of two: avg is exact there
         segment = Segment(dtype, op, world, count=COUNT)
         rows = segment.contributions()
         right = divided(reduce_by_tree(rows, op, random.Random(7)), segment)

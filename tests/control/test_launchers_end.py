@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import sys
 import time
 from collections.abc import Callable
 
@@ -12,6 +14,7 @@ from job import Live, Verdict, job
 from launchers import LAUNCHERS
 from netns import two_hosts
 from patience import until
+from processes import captured
 
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(240)]
 DEADLINE = 150
@@ -141,6 +144,19 @@ def test_a_rank_that_counts_another_world_ends_the_job_at_once():
     assert verdict.causes == {"other-world"}, str(verdict)
     assert "WORLD_SIZE" in verdict.output
     assert at_once(verdict), str(verdict)
+
+
+def test_a_port_that_another_program_has_ends_rank_0_before_its_deadline():
+    with socket.create_server(("127.0.0.1", 0)) as another:
+        port = another.getsockname()[1]
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+        command = [sys.executable, "-m", "oddrank", *only("device")]
+        done = captured(command, RANK="0", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2", **place)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        f"oddrank: MASTER_PORT {port} is taken by another program: ss -ltnp | grep {port}"
+        f" (on {socket.gethostname()})"
+    )
 
 
 @pytest.mark.parametrize("rank", [0, 1])

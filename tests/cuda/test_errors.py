@@ -9,7 +9,7 @@ import pytest
 
 from processes import captured
 
-pytestmark = pytest.mark.needs("cuda-build")
+pytestmark = [pytest.mark.whole_build, pytest.mark.needs("cuda-build")]
 
 ROOT = Path(__file__).parents[2]
 NO_KERNEL_IMAGE, INVALID_VALUE = 209, 1

@@ -9,6 +9,8 @@ import pytest
 
 from processes import configured
 
+pytestmark = pytest.mark.whole_build
+
 ROOT = Path(__file__).parents[2]
 
 

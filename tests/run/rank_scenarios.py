@@ -260,7 +260,7 @@ def _waits_for_a_batch():
 
 
 @pytest.mark.torch
-@pytest.mark.ranks(4, deadline=60)
+@pytest.mark.ranks(4, deadline=30)
 def test_rank_2_hangs_before_a_collective(ranks, process_group):
     for _ in range(3):
         all_reduce(1)
@@ -270,7 +270,7 @@ def test_rank_2_hangs_before_a_collective(ranks, process_group):
 
 
 @pytest.mark.torch
-@pytest.mark.ranks(3, deadline=60)
+@pytest.mark.ranks(3, deadline=30)
 def test_rank_0_leaves_before_a_collective(ranks, process_group):
     all_reduce(1)
     if ranks.rank:

@@ -58,7 +58,7 @@ def test_the_rank_that_is_hurt_is_named_with_the_stage_and_healthy_ranks_are_not
 )
 def test_without_rank_0_the_others_end_by_themselves_and_say_so(master, why, fail_on, code):
     verdict = job(
-        3, launcher="env", absent=[0], deadline=60, command=(*only("device"), *fail_on),
+        3, launcher="env", absent=[0], deadline=30, command=(*only("device"), *fail_on),
         master=master, fresh=True,  # torch's own lines are switched off before it is loaded
     )  # fmt: skip
     assert verdict.report is None

@@ -189,3 +189,12 @@ def test_what_waits_for_a_module_leaves_its_loader_which_others_share_as_it_was(
     assert seen == [modules[1]]
     assert loader.ran == names
     assert all(module.__loader__ is module.__spec__.loader is loader for module in modules)
+
+
+def test_who_waits_for_a_module_that_is_nowhere_hinders_no_one(monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    seen = []
+    after_import("oddrank_nowhere", seen.append)
+    with pytest.raises(ModuleNotFoundError):
+        import_module("oddrank_nowhere")
+    assert seen == []

@@ -29,7 +29,8 @@ AT_17 = (Frame("<module>", "/x/train.py", 88), Frame("Data.next", "/x/data.py", 
 
 
 def thread(stack=AT_61, *, tid, name="MainThread", **others):
-    return Thread(tid=tid, name=name, stack=stack, hidden=0, ended=False, last=NOW - 5, **others)
+    others = {"hidden": 0, "ended": False, "last": NOW - 5} | others
+    return Thread(tid=tid, name=name, stack=stack, **others)
 
 
 def reduces(sequence, **others):
@@ -114,6 +115,7 @@ SCENES = {
         *(rank(i, alive=False, end=end, world=7) for i, end in enumerate(ENDS)),
         rank(6, end=End("ending", None, "ValueError"), world=7),
     ],
+    "a stack without its middle": [rank(0, main={"hidden": 12})],
     "a world that only a broken file can mean": [rank(0, world=2**31 - 1), rank(7)],
 }  # fmt: skip
 
