@@ -112,6 +112,10 @@ def test_a_rank_outside_is_named_while_others_wait_for_peers(golden):
     native = f"pread64 (libc.so.6)\nread_shard (io.py:4)\nload_checkpoint (io.py:1)\n{TRAIN}"
     uploads = "wait (threading.py:327)\n_bootstrap (threading.py:1002)"
     left = "_shutdown (/usr/lib/python3.11/threading.py:1590)"
+
+    def reads(rank):
+        return stack(CHECKPOINT.replace(":500", f":50{rank % 5}"), rank)
+
     check(golden, {
         "data": ([data, stack(DATALOADER, 2)], stuck(2)),
         "a lock": ([waiting, stack(LOCKED, 2)], stuck(2)),
@@ -134,6 +138,9 @@ def test_a_rank_outside_is_named_while_others_wait_for_peers(golden):
               stack(f"get (queue.py:1)\n{steps}:41)\n{outer}", 11)], stuck(11)),
         "it leaves": ([WAIT, stack(f"destroy_process_group ({C10D}:2100)\n{TRAIN}", 3)],
                       stuck(3, certainty=1)),
+        "at two lines of a function": ([waiting, reads(2), reads(8)], stuck(2, 8)),
+        "at five lines of a function": ([waiting, *map(reads, (2, *range(8, 13)))],
+                                        stuck(2, *range(8, 13))),
         "it has left": ([WAIT, stack(uploads, 3, name=""), stack(left, 3, name="")],
                         stuck(3, certainty=1)),
     }, judge)  # fmt: skip

@@ -20,6 +20,7 @@ from oddrank.triage.words import (
     group_text,
     own_place,
     place_text,
+    places_text,
     step_text,
     wait,
     waiters,
@@ -73,9 +74,9 @@ def _filled(text: str, suspect: Suspect) -> str:
     is_one = _is_one(suspect)
     text = _CHOICE.sub(lambda found: found[1] if is_one else found[2], text)
     name, waiting, death = _name(suspect), suspect.waiting, suspect.death
-    be, place, at = "is" if is_one else "are", place_text(suspect.leaf), full_call(suspect)
-    all_places = filter(None, (place, *map(place_text, suspect.beside)))
-    places = " and ".join(dict.fromkeys(all_places))
+    be, at = "is" if is_one else "are", full_call(suspect)
+    places = places_text((suspect.leaf, *suspect.beside))
+    place = place_text(suspect.leaf) if len(suspect.processes) < 2 else places
     waits = f"{count(waiting)} {wait(waiting)}" if waiting else ""
     return text.format(
         name=name, be=be, may_be=be if suspect.certainty else "may be",

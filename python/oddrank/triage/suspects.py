@@ -77,7 +77,8 @@ class Suspect:
     pauses: tuple[facts.Paused, ...] = ()
     """Why each process waits."""
     beside: tuple[facts.Frame, ...] = ()
-    """Where else it stands: other threads of it, of a deadlock, or a worker that it waits for."""
+    """Where else: others of several; other threads of one, of a deadlock; or a worker that it waits
+    for."""
     threads: tuple[str, ...] = ()
     """Of the cause shared-group: the threads, with their places."""
     step: int | None = None

@@ -9,6 +9,7 @@ from oddrank.triage.facts import Call, Frame, Group, Process, ranks
 from oddrank.triage.suspects import Suspect
 
 _MOST_PIDS = 4
+_MOST_PLACES = 3
 
 
 def who(processes: Sequence[Process]) -> Who:
@@ -80,6 +81,14 @@ def place_text(frame: Frame | None) -> str:
 def own_place(site: Sequence[Frame]) -> str:
     """Returns the innermost frame that is the user's own code; "": none is known."""
     return place_text(next((frame for frame in site if not leaves.kind_of(frame)), None))
+
+
+def places_text(frames: Sequence[Frame | None]) -> str:
+    """Returns places as the end of a sentence: next (data.py:17), next (data.py:19) and 2 more."""
+    places = [*dict.fromkeys(filter(None, map(place_text, frames)))]
+    if len(places) > _MOST_PLACES:
+        places[_MOST_PLACES - 1 :] = [f"{len(places) - _MOST_PLACES + 1} more places"]
+    return " and ".join(filter(None, (", ".join(places[:-1]), *places[-1:])))
 
 
 def waiters(suspect: Suspect, where: str = "") -> str:

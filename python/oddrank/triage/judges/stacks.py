@@ -174,15 +174,20 @@ def _at_rest(victims: Sequence[Stand]) -> bool:
 
 
 def with_threads(suspect: Suspect, view: View) -> Suspect:
-    """Adds where other threads of a culprit wait for locks, or the processes that it started
-    stand: it may wait for one of them.
+    """Adds where else culprits stand; where other threads of one wait for locks, or the processes
+    that it started stand: it may wait for one of them.
 
     Those whose parent is not known are any rank's of their host; they count for a dataloader only.
     """
-    if suspect.cause not in (causes.HOST_STUCK, causes.INFINITE_LOOP):
+    if suspect.cause.about != "stack":
         return suspect
     own, points, places = set(suspect.processes), [], []
     stood = [s for s in view.stands[0] if s.process in own]
+    frames = dict.fromkeys(s.leaf.frame for s in stood if s.leaf.frame)
+    if suspect.leaf in frames:
+        suspect = replace(suspect, beside=tuple(f for f in frames if f != suspect.leaf))
+    if suspect.cause not in (causes.HOST_STUCK, causes.INFINITE_LOOP):
+        return suspect
     if len(stood) == 1 and stood[0].locked:
         return replace(suspect, cause=causes.DEADLOCK, beside=stood[0].locked)
     hosts, loads = {process.host for process in own}, suspect.leaf_class == kinds.DATA
@@ -195,11 +200,10 @@ def with_threads(suspect: Suspect, view: View) -> Suspect:
         whose = f"its {what}" if child and len(own) == 1 else whose
         text = f"{whose} ({who([stand.process])}) stands in {_place(stand)}"
         points.append(Point(text, stand.thread.source))
-        if loads and stand.leaf.frame is not None:
+        if loads and len(own) == 1 and stand.leaf.frame is not None:
             places.append(stand.leaf.frame)
-    return replace(
-        suspect, support=(*suspect.support, *points[:4]), beside=tuple(dict.fromkeys(places))
-    )
+    beside = (*suspect.beside, *dict.fromkeys(places))
+    return replace(suspect, support=(*suspect.support, *points[:4]), beside=beside)
 
 
 def _all_outside(outside: Sequence[Stand]) -> Suspect:
