@@ -1,16 +1,20 @@
 """The report: all figures of every rank, shared facts once, no name twice."""
 
 import json
+import re
+from random import Random
 
 import pytest
 
+from figures import measured, run_of
 from oddrank.control.stages import RankState, RunState
 from oddrank.control.walk import OVER, Outcome
 from oddrank.launch import Launch
 from oddrank.report import FAILING, write_json
 from oddrank.selftest import Options
 from oddrank.selftest.report import conclude, note_device, report_of
-from oddrank.selftest.stages import environment
+from oddrank.selftest.speed_judge import SPEED, TABLE
+from oddrank.selftest.stages import environment, speed
 from reports import valid
 
 
@@ -107,6 +111,31 @@ def test_a_report_knows_who_raised():
     made = outcome()
     made.run.states[1] = RankState(1, "node0", 0, 1, contact="ok", failed="closed")
     assert report_of(made, _launch(4), {}).raised == (1,)
+
+
+@pytest.mark.needs("jinja2")
+def test_the_page_has_each_figure_of_the_report_with_its_worst_rank(tmp_path):
+    run = run_of([2, 2])
+    run.results[SPEED] = measured(run, Random(1), noise=0.01, slow={"gpu_copy": {3: 0.5}})
+    speed.stage(Options()).conclude(run)
+    files = {"--json": str(tmp_path / "json"), "--html": str(tmp_path / "page")}
+    conclude(Outcome(run, joined=dict.fromkeys(range(4), 1.0)), _launch(4), {}, files, FAILING)
+    compared = valid((tmp_path / "json").read_text())["data"]["compared"]
+    section = (tmp_path / "page").read_text().partition("<h2>Figures</h2>")[2]
+    rows = [re.findall("<td>(.*?)</td>", line) for line in section.split("<tr>")[1:]]
+    figure = re.compile(r"(?:rank (\d+): )?(\S+) (\S+)")
+    shown = [
+        (name.replace(" ", "_"), of, *figure.fullmatch(median).groups(),
+         *figure.fullmatch(worst).groups())
+        for name, of, median, worst in filter(None, rows)
+    ]  # fmt: skip
+    assert shown == [
+        (one["metric"], one["class"], None, f"{one['median']:.4g}", one["unit"],
+         str(one["worst_rank"]), f"{one['worst']:.4g}", one["unit"])
+        for one in compared
+    ]  # fmt: skip
+    assert [one["worst_rank"] for one in compared if one["metric"] == "gpu_copy"] == [3]
+    assert {one["metric"] for one in compared} == {one.name for one in TABLE}
 
 
 @pytest.mark.parametrize(
