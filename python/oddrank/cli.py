@@ -10,12 +10,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import click
 
 from oddrank._version import __version__
 from oddrank.errors import LaunchError, OddrankError
+
+if TYPE_CHECKING:
+    from oddrank.page import Parts
+    from oddrank.report import Report
 
 # Name -> module with its click command, line in --help.
 _COMMANDS = {
@@ -168,6 +172,21 @@ def _html_file(ctx: click.Context, option: click.Parameter, value: str | None) -
     if value is not None and writes_report():
         page.check()
     return writable(page.ADVICE)(ctx, option, value)
+
+
+def write_page(made: "Report", parts: Callable[[], "Parts"], path: str | None) -> None:
+    """Writes the page of `html_option`, if it is wanted, once the verdict is told. A failure is
+    told, and changes nothing of the verdict or the exit code."""
+    from oddrank import page, render
+
+    try:
+        if path is not None:
+            page.write(made, parts(), path)
+    except OddrankError as error:
+        render.progress(f"oddrank: {error}", sys.stderr)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        render.progress(f"oddrank: {path} was not written: {why}", sys.stderr)
 
 
 def refuse_shared(files: Mapping[str, str | None]) -> None:

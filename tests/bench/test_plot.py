@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from bench.told import refusal
-from oddrank.bench.plot import MOST_CURVES, _size_ticks, _time, collect, draw_curves
+from oddrank.bench.plot import MOST_CURVES, _time, collect, draw_curves, size_ticks
 from processes import typed
 from saved_runs import report, row, saved, write
 
@@ -175,7 +175,7 @@ def test_without_matplotlib_one_line_says_what_to_type(tmp_path, monkeypatch, go
 
 def test_sizes_below_the_axis_are_few_even_powers_of_two_and_times_have_the_unit_that_fits():
     for low, high in ((8, 8), (8, 64), (4, 1 << 40), (1, 1 << 62), (5, 5), (12, 100)):
-        ticks = _size_ticks(low, high)
+        ticks = size_ticks(low, high, 9)
         assert len(ticks) <= 9
         assert all(tick & (tick - 1) == 0 for tick in ticks)
         assert ticks[-1] >= high

@@ -151,8 +151,14 @@ def test_the_page_of_a_job_that_went_well_shows_no_stall(tmp_path):
 def test_a_page_that_can_not_be_written_is_refused_before_anything_runs(log, tmp_path, golden):
     rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     lines = [
-        refused(name, "--html", file, *more, **rank)
-        for name, *more in (("triage", log), ("selftest",), ("run", "train.py"))
+        refused(*name.split(), "--html", file, *more, **rank)
+        for name, *more in (
+            ("triage", log),
+            ("selftest",),
+            ("bench run",),
+            ("bench pairs",),
+            ("run", "train.py"),
+        )
         for file in ("-", tmp_path / "absent/page.html")
     ]
     one = tmp_path / "one"

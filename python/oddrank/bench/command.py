@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import click
 
 from oddrank import cli, launch, render
-from oddrank.bench import comparison, report, split, sweep
+from oddrank.bench import comparison, page_parts, report, split, sweep
 from oddrank.bench.case import COLLECTIVES, DTYPE_ALIASES, DTYPES, OPS, parse_size, parse_sizes
 from oddrank.bench.data import Row
 from oddrank.bench.pairs import stages as pairs_stages
@@ -102,13 +103,14 @@ def command() -> None:
               help="Groups of ranks that measure at once: node (the ranks of each node), rail"
               " (the first rank of all nodes, the second, ...), or NCCL_TESTS_SPLIT's AND, OR,"
               " MOD, DIV with a number, as in 'DIV 8'. The report names a slow group.")  # fmt: skip
+@cli.html_option
 @cli.json_option
 @cli.fail_on_option
 def run(
     *, collectives: tuple[str, ...], sizes: list[int], dtypes: tuple[str, ...],
     ops: tuple[str, ...], backend: str, target: float, budget: float | None,
-    deadline: float | None, register: str, divided: Split | None, json_path: str | None,
-    fail_on: frozenset[str],
+    deadline: float | None, register: str, divided: Split | None, html_path: str | None,
+    json_path: str | None, fail_on: frozenset[str],
 ) -> None:  # fmt: skip
     """Measure collectives over sizes, check every value, and look for a rank that arrives late.
 
@@ -124,6 +126,7 @@ def run(
 
     Exit codes: 0 healthy; 1 a rank is named, or unknown; 2 could not run; 3 incomplete.
     """
+    cli.refuse_shared({"--json": json_path, "--html": html_path})
     here = launch.current()
     if register and backend == "c10d":
         raise click.UsageError("--register needs the back end nccl: add --backend nccl")
@@ -149,6 +152,10 @@ def run(
         found_report = report.of_sweep(passes, here, outcome, measured)
         render.progress("", stream)
         render.deliver(found_report, json_path)
+        parts = partial(
+            page_parts.of_sweep, outcome.run, [*measured.values()], found_report.data["devices"]
+        )
+        cli.write_page(found_report, parts, html_path)
         return found_report.exit_code(fail_on)
 
     options = sweep.SweepOptions(target, *time, backend, register, divided)
@@ -166,11 +173,13 @@ def run(
               help="The smallest slowdown to look for.")  # fmt: skip
 @click.option("--deadline", type=cli.Seconds(5, 86400), default=300, show_default=True,
               metavar="SECONDS", help="Time limit for the whole run.")  # fmt: skip
+@cli.html_option
 @cli.json_option
 @cli.fail_on_option
 def pairs(
-    size: int | None, effect: float, deadline: float, json_path: str | None, fail_on: frozenset[str]
-) -> None:
+    *, size: int | None, effect: float, deadline: float, html_path: str | None,
+    json_path: str | None, fail_on: frozenset[str],
+) -> None:  # fmt: skip
     """Find the slow sender, receiver or link, between nodes and between the ranks of each node.
 
     \b
@@ -183,6 +192,7 @@ def pairs(
 
     Exit codes: 0 healthy; 1 a rank or link is named, or unknown; 2 could not run; 3 incomplete.
     """
+    cli.refuse_shared({"--json": json_path, "--html": html_path})
     here = launch.current()
     if here.world == 1:
         raise OddrankError(
@@ -193,6 +203,7 @@ def pairs(
     def conclude(outcome: Outcome) -> int:
         report, tables = of_pairs(outcome, here, judge)
         render.deliver(report, json_path, tables=tables)
+        cli.write_page(report, partial(page_parts.of_tables, outcome.run, tables), html_path)
         return report.exit_code(fail_on)
 
     runner.run(

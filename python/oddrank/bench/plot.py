@@ -41,15 +41,31 @@ def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
     """
     if empty := next((run.path for run in runs if not run.rows), None):
         raise OddrankError(f"nothing to draw: {empty} has no rows")
-    drawn = [
-        (row, _facts(name if len(runs) > 1 else "", row))
+    drawn = {
+        name if len(runs) > 1 else "": [row for row in run.rows if set(only) <= _words(row)]
         for name, run in zip(names(runs), runs, strict=True)
-        for row in run.rows
-        if row.bytes > 0 and row.mean_us and set(only) <= _words(row)
-    ]
-    if not drawn:
+    }
+    picture = grouped(drawn)
+    if not picture.panels:
         where = f" with {' '.join(only)}" if only else ""
         raise OddrankError(f"nothing to draw: no row{where} has a size and a time")
+    number = len({label for panel in picture.panels.values() for label in panel})
+    if number > MOST_CURVES or len(picture.panels) > MOST_PANELS:
+        what = f"{number} curves" if number > MOST_CURVES else f"{len(picture.panels)} collectives"
+        raise OddrankError(
+            f"{what} are too many for one picture: choose with --only, as in float32"
+        )
+    return picture
+
+
+def grouped(runs: Mapping[str, Sequence[Row]]) -> Picture:
+    """Groups all rows that have a size and a time. runs: name -> rows; "" for the only one."""
+    drawn = [
+        (row, _facts(name, row))
+        for name, rows in runs.items()
+        for row in rows
+        if row.bytes > 0 and row.mean_us
+    ]
     of_panel: dict[str, list[tuple[str, ...]]] = {}
     for row, facts in drawn:
         of_panel.setdefault(row.collective, []).append(facts)
@@ -64,12 +80,6 @@ def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
     curves = [curve for panel in panels.values() for curve in panel.values()]
     for curve in curves:
         curve.sort(key=lambda row: row.bytes)
-    number = len({label for panel in panels.values() for label in panel})
-    if number > MOST_CURVES or len(panels) > MOST_PANELS:
-        what = f"{number} curves" if number > MOST_CURVES else f"{len(panels)} collectives"
-        raise OddrankError(
-            f"{what} are too many for one picture: choose with --only, as in float32"
-        )
     same = (set(texts) for texts in zip(*(facts for _, facts in drawn), strict=True))
     common = _listed(texts.pop() for texts in same if len(texts) == 1)
     alone = any(row.n == 1 for row, _ in drawn)
@@ -172,7 +182,7 @@ def _finish(mpl: Any, axes: Any, sizes: Sequence[int], unit: Any) -> None:
     """Sets the scales and ticks: sizes on the x axis, `unit`'s figures on the y axis."""
     axes.set_yscale("log")
     axes.set_xscale("log", base=2)
-    ticks = _size_ticks(sizes[0], sizes[-1])
+    ticks = size_ticks(sizes[0], sizes[-1], _MOST_TICKS)
     axes.set_xticks(ticks, [size_text(size, exact=True) for size in ticks], rotation=35, ha="right",
                     rotation_mode="anchor")  # fmt: skip
     axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
@@ -185,10 +195,10 @@ def _finish(mpl: Any, axes: Any, sizes: Sequence[int], unit: Any) -> None:
     axes.tick_params(labelsize=9)
 
 
-def _size_ticks(smallest: int, largest: int) -> list[int]:
-    """Returns evenly spaced powers of two, as many as can be read, up to the largest size."""
+def size_ticks(smallest: int, largest: int, most: int) -> list[int]:
+    """Returns evenly spaced powers of two, at most so many, up to the largest size."""
     low, high = smallest.bit_length() - 1, (largest - 1).bit_length()
-    step = -(-(high - low + 1) // _MOST_TICKS)
+    step = -(-(high - low + 1) // most)
     return [1 << power for power in range(high, low - 1, -step)][::-1]
 
 

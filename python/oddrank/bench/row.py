@@ -95,6 +95,7 @@ def _percentile(times: Sequence[float], share: float) -> float:
 # Heading and width; together they fit 80 columns.
 _COLUMNS = (("size", 9), ("type", 10), ("mean us", 10), ("algbw GB/s", 10), ("busbw GB/s", 10),
             ("+- %", 5), ("check", 0))  # fmt: skip
+HEADINGS = tuple(name for name, _ in _COLUMNS)
 
 
 class Table:
@@ -137,7 +138,7 @@ class Table:
                 progress("", self._stream)
             self._heading = heading
             progress(heading, self._stream)
-            progress(_line([name for name, _ in _COLUMNS]), self._stream)
+            progress(_line(HEADINGS), self._stream)
         progress(_line(cells(row)), self._stream)
         if row.groups:
             progress(f"{'':11}{split.groups_text(row)}", self._stream)

@@ -8,13 +8,15 @@ import base64
 import hashlib
 import importlib.util
 import json
+import math
 import time
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from oddrank._version import __version__
 from oddrank.errors import OddrankError
@@ -31,6 +33,9 @@ _MOST_NOTES = 2_300_000  # bytes
 _MOST_RANKS = 200_000
 _MOST_TEXT, _MOST_LIST = 2000, 400
 _SHORT_CHAIN = 6
+_MOST_CURVES, _MOST_TICKS = 8, 7  # of a chart, and of its upright axis
+# Of a chart, in the units of its picture: left and right, bottom and top of what is drawn.
+_ACROSS, _UP = (46, 390), (196, 10)
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,27 @@ class Table:
     odd: int = 0
 
 
+class Dot(NamedTuple):
+    """A point of a curve. text: what it is, as the page says it at the pointer."""
+
+    x: float
+    y: float
+    text: str
+    odd: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves over sizes of messages, on logarithmic scales: label -> dots by x, all above 0.
+
+    ticks: x -> its text.
+    """
+
+    title: str
+    curves: Mapping[str, Sequence[Dot]]
+    ticks: Mapping[float, str]
+
+
 @dataclass(frozen=True)
 class Parts:
     """All that a command knows beyond the report. Empty parts are not shown.
@@ -106,6 +132,7 @@ class Parts:
     tree: Tree | None = None
     lanes: Sequence[Lane] = ()
     events: Sequence[str] = ()
+    charts: Sequence[Chart] = ()
     tables: Sequence[Table] = ()
 
 
@@ -145,6 +172,7 @@ def text(report: Report, parts: Parts) -> str:
         data=_as_json(grid),
         tree=_tree(parts.tree) if parts.tree else None,
         lanes=_lanes(parts.lanes),
+        charts=[_chart(chart) for chart in parts.charts],
         most_rows=_MOST_ROWS,
         script=script,
         style=style,
@@ -218,7 +246,8 @@ def _grid(report: Report, parts: Parts) -> dict[str, Any]:
     size = max(size if isinstance(size, int) else 0, max(known, default=-1) + 1)
     hosts: dict[str, list[int]] = defaultdict(list)
     for rank, host in sorted(parts.hosts.items()):
-        hosts[host].append(rank)
+        if host:
+            hosts[host].append(rank)
     striking = set().union(*named.values(), *suspected.values())
     notes, dropped = _notes(report, parts.notes, striking)
     return {
@@ -267,6 +296,48 @@ def _lanes(lanes: Sequence[Lane]) -> dict[str, Any] | None:
         for lane in lanes[:_MOST_ROWS]
     ]
     return {"rows": rows, "begin": utc(begin), "end": utc(end), "more": len(lanes) - len(rows)}
+
+
+def _chart(chart: Chart) -> dict[str, Any]:
+    """Returns the chart with the places of its dots and ticks."""
+    curves = dict([*chart.curves.items()][:_MOST_CURVES])
+    dots = [dot for curve in curves.values() for dot in curve]
+    steps = _steps(min(dot.y for dot in dots), max(dot.y for dot in dots))
+    ends = [*chart.ticks, *(dot.x for dot in dots)]
+
+    def x(value: float) -> float:
+        return _placed(value, min(ends), max(ends), _ACROSS)
+
+    def y(value: float) -> float:
+        return _placed(value, steps[0], steps[-1], _UP)
+
+    shown = [step for step in steps if f"{step:e}".startswith("1")]
+    shown = steps if len(steps) <= _MOST_TICKS else shown[:: -(-len(shown) // _MOST_TICKS)]
+    return {
+        "title": chart.title,
+        "across": _ACROSS,
+        "up": _UP,
+        "x_ticks": [(x(value), label) for value, label in chart.ticks.items()],
+        "y_ticks": [(y(step), f"{step:g}") for step in shown],
+        "curves": [
+            (label, [(x(dot.x), y(dot.y), dot) for dot in curve]) for label, curve in curves.items()
+        ],
+        "more": len(chart.curves) - len(curves),
+    }
+
+
+def _steps(low: float, high: float) -> list[float]:
+    """Returns 1, 2 and 5 times powers of ten: those between `low` and `high`, and one beyond each
+    that is none itself."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = [float(f"{digit}e{power}") for power in powers for digit in (1, 2, 5)]
+    return steps[max(bisect_right(steps, low) - 1, 0) : bisect_left(steps, high) + 1]
+
+
+def _placed(value: float, low: float, high: float, ends: tuple[int, int]) -> float:
+    """Returns the place of a value between two ends that stand for `low` and `high`."""
+    share = math.log(value / low) / math.log(high / low) if high > low else 0.5
+    return round(ends[0] + share * (ends[1] - ends[0]), 1)
 
 
 def _tree(tree: Tree) -> dict[str, Any]:

@@ -2,15 +2,17 @@
 
 import gc
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
-from oddrank.cli import fail_on_option, html_option, json_option, refuse_inputs, refuse_shared
-
-if TYPE_CHECKING:
-    from oddrank.report import Report
-    from oddrank.triage.report import Triage
+from oddrank.cli import (
+    fail_on_option,
+    html_option,
+    json_option,
+    refuse_inputs,
+    refuse_shared,
+    write_page,
+)
 
 _EXAMPLES = """Say which rank stuck or ended a job, why, how sure that is, and what to do next.
 
@@ -69,21 +71,5 @@ def command(
             render.line(line, stream)
     made = report.made(found)
     render.deliver(made, json_path)
-    if html_path is not None:
-        _write_page(made, found, html_path)
+    write_page(made, lambda: report.parts(found), html_path)
     return made.exit_code(fail_on)
-
-
-def _write_page(made: "Report", found: "Triage", path: str) -> None:
-    """Writes the page. A failure is told, and changes nothing of the verdict or the exit code."""
-    from oddrank import page, render
-    from oddrank.errors import OddrankError
-    from oddrank.triage import report
-
-    try:
-        page.write(made, report.parts(found), path)
-    except OddrankError as error:
-        render.progress(f"oddrank: {error}", sys.stderr)
-    except Exception as error:
-        why = f"{type(error).__name__}: {error}"
-        render.progress(f"oddrank: {path} was not written: {why}", sys.stderr)
