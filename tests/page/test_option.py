@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_triage_writes_its_page_of_calls_without_numbers(log, tmp_path):
     made = tmp_path / "page.html"
     done = oddrank("triage", log, "--html", made)
     assert (done.returncode, done.stderr) == (1, "")
-    assert made.read_text().count("<td>?</td>") == 2
+    assert made.read_text().count(">?</td>") == 2
 
 
 BROKEN = "import jinja2\njinja2.Environment.get_template = lambda *_: 1 / 0\n"
@@ -129,7 +130,7 @@ def test_run_writes_its_page_when_a_rank_is_stuck(tmp_path):
     assert "load (" in stacks
     assert "<h2>What happened when</h2>" in text
     assert "<h2>How far the ranks of default_pg (ranks 0-1) have come</h2>" in text
-    assert '<tr class="odd"><td>1</td>' in text
+    assert re.search('<tr class="odd"><td[^>]*>1</td>', text)
 
 
 @pytest.mark.needs("torch-build")

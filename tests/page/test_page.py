@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import open_page
 from oddrank import page
 from oddrank.finding import Confidence, Evidence, Finding, Who
 from oddrank.inputs import Notes
-from oddrank.page import Branch, Note, Parts, Table, Tree
+from oddrank.page import Branch, Chart, Dot, Note, Parts, Table, Tree
 from oddrank.report import Report
 from oddrank.triage import report
 from oddrank.triage.facts import Death, Process, Source
@@ -131,6 +132,37 @@ def test_the_verdict_and_what_is_known_of_it_are_seen_and_the_console_stays_empt
     assert bottom < height
 
 
+def test_a_page_fits_a_narrow_window_and_no_label_of_a_chart_is_cut_off(browser, shows):
+    job = report.parts(open_page.big_job(64))
+    hosts = {rank: f"gpu-node-{rank // 8:04}.cluster.example.com" for rank in range(64)}
+    dots = [Dot(2.0**power, 1e-5 * 4.0**power, "text") for power in range(3, 29)]
+    ticks = {8.0: "8 B", 2.0**28: "256 MiB"}
+    curves = {f"float8_e4m3fn, in place {i}": dots for i in range(3)}
+    parts = replace(
+        job, hosts=hosts, charts=[Chart("all_reduce", curves, ticks)] * 3,
+        tables=[*job.tables, Table("wide", ("one",) * 40, (("100 GB/s",) * 40,) * 3)],
+    )  # fmt: skip
+    size = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        shown = shows(report.made(open_page.big_job(64)), parts)
+        widths = shown.driver.execute_script(
+            "return [innerWidth, document.documentElement.scrollWidth]"
+        )
+        labels = shown.driver.execute_script(
+            "return [...document.querySelectorAll('figure text')].map(e => e.getBBox())"
+            ".map(box => [box.x, box.x + box.width])"
+        )
+        lines = [len({c.location["y"] for c in row.find_elements("css selector", ".cell")})
+                 for row in shown.found(".host")]  # fmt: skip
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert widths[1] <= widths[0] == 400
+    assert len(labels) >= 3 * (2 + 4)
+    assert {left >= 0 and right <= 400 for left, right in labels} == {True}
+    assert lines == [1] * 8
+
+
 def test_branches_of_the_stacks_fold_by_mouse_and_by_key(shows):
     shown = shown_job(shows)
     leaves = "#tree .leaf"
@@ -210,6 +242,7 @@ def test_texts_of_strangers_are_shown_and_never_run(shows):
     shown = shows(made, Parts(
         hosts={0: EVIL}, notes=[Note(EVIL, (2,))], status=[EVIL], events=[EVIL],
         tables=[Table(EVIL, (EVIL,), ((EVIL,),))],
+        charts=[Chart(EVIL, {EVIL: [Dot(1.0, 1.0, EVIL)]}, {1.0: EVIL})],
         tree=Tree(EVIL, (Branch(0, EVIL, 1, (EVIL,) * 9),), (EVIL,)),
     ))  # fmt: skip
     assert shown.driver.execute_script("return typeof evil") == "undefined"
@@ -219,7 +252,8 @@ def test_texts_of_strangers_are_shown_and_never_run(shows):
     assert shown.text("#summary") == plain
     assert plain in shown.text("#rank")
     for selector in (
-        ".status", "blockquote", "cite", ".next", ".leaf", "#events li", "th",
+        ".status", "blockquote", "cite", ".next", ".leaf", "#events li", "th", "figcaption",
+        "figure p", "figure text",
     ):  # fmt: skip
         assert plain in " ".join(shown.texts(selector)), selector
     assert shown.complaints == []
@@ -271,7 +305,7 @@ def test_ranks_that_all_differ_are_still_a_page_of_bounded_size(shows, tmp_path)
     assert len(shown.contents(".cell.odd")) == 5120
     for selector, said in (
         ("#findings", "and 5020 more: see --json"), (".finding", "and 79 more: see --json"),
-        ("#ranks", "lines about ranks are left out"), (".table", "the last 500 of 10240"),
+        ("#ranks", "lines about ranks are left out"), (".table", "the last 2000 of 10240"),
     ):  # fmt: skip
         assert said in " ".join(shown.contents(selector)[0].split()), selector
     assert shown.contents(".table td")[-1] == "row 10239"

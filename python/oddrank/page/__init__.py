@@ -9,6 +9,7 @@ import hashlib
 import importlib.util
 import json
 import math
+import re
 import time
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -26,7 +27,7 @@ from oddrank.report import Report, write_text
 ADVICE = "give --html a file in a folder you can write"
 _HERE = Path(__file__).parent
 # A page of 10,000 ranks is to stay below 5 MB.
-_MOST_FINDINGS, _MOST_EVIDENCE, _MOST_ROWS = 100, 20, 500
+_MOST_FINDINGS, _MOST_EVIDENCE, _MOST_LANES, _MOST_ROWS = 100, 20, 500, 2000
 _MOST_BRANCHES, _DEEPEST = 4000, 100
 _MOST_FRAMES, _MOST_FRAMES_IN_ALL = 200, 20_000  # of one branch, and of all
 _MOST_NOTES = 2_300_000  # bytes
@@ -35,7 +36,8 @@ _MOST_TEXT, _MOST_LIST = 2000, 400
 _SHORT_CHAIN = 6
 _MOST_CURVES, _MOST_TICKS = 8, 7  # of a chart, and of its upright axis
 # Of a chart, in the units of its picture: left and right, bottom and top of what is drawn.
-_ACROSS, _UP = (46, 390), (196, 10)
+_ACROSS, _UP = (52, 374), (196, 10)
+_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?( [^\s,]+)?|[-?]")
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,12 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     odd: int = 0
+
+    @property
+    def numbers(self) -> set[int]:
+        """The columns of numbers alone, with or without a unit: their cells stand to the right."""
+        columns = enumerate(zip(*self.rows, strict=True))
+        return {i for i, cells in columns if all(map(_NUMBER.fullmatch, cells))}
 
 
 class Dot(NamedTuple):
@@ -293,7 +301,7 @@ def _lanes(lanes: Sequence[Lane]) -> dict[str, Any] | None:
             "width": round(max((lane.end - lane.begin) * scale, 4.0), 1),
             "seconds": duration(lane.end - lane.begin, 1),
         }
-        for lane in lanes[:_MOST_ROWS]
+        for lane in lanes[:_MOST_LANES]
     ]
     return {"rows": rows, "begin": utc(begin), "end": utc(end), "more": len(lanes) - len(rows)}
 

@@ -152,10 +152,11 @@ def _page(rows: Sequence[tuple[str, ...]], report: Report, run: RunState) -> str
         figures = [
             (one["metric"].replace("_", " "), one["class"],
              f"{number_text(one['median'])} {one['unit']}",
-             f"rank {one['worst_rank']}: {number_text(one['worst'])} {one['unit']}")
+             f"{number_text(one['worst'])} {one['unit']}", str(one["worst_rank"]))
             for one in compared
         ]  # fmt: skip
-        tables.append(Table("Figures", ("figure", "of", "median", "worst"), tuple(figures)))
+        columns = ("figure", "of", "median", "worst", "of rank")
+        tables.append(Table("Figures", columns, tuple(figures)))
     parts = Parts(
         absent=tuple(places.get("never joined", ())),
         absence="never joined",
