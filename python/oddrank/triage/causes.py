@@ -119,9 +119,7 @@ _INSIDE_OLDER = _stuck(
     " {call}",
     "{there}",
 )
-_ENTERED_OR_INSIDE = _stuck(
-    "[it has|they have] not entered {call}, or {be} inside it{unseen}"
-)
+_ENTERED_OR_INSIDE = _stuck("[it has|they have] not entered {call}, or {be} inside it{unseen}")
 _MAYBE_AWAITED = _text(
     "unknown",
     "{waits} in {call}, and {name} left no word of it: whether they wait for [it|them] can't be"
