@@ -5,7 +5,7 @@ A row of causes.py has what fits it always; a row here what fits where its condi
 
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from oddrank.triage import causes
@@ -14,7 +14,7 @@ from oddrank.triage.suspects import Suspect
 from oddrank.triage.view import View
 
 _MOST = 4
-_TIMING = "changes timing, and may hide the fault"
+_TIMING = "; changes timing, and may hide the fault"
 # The job has ended: nothing of it can be looked at any more.
 _OVER = frozenset({"told-to-end", "sizes-differ"})
 _CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})
@@ -61,16 +61,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Step:
-    """One row. text: with {pid}, {rank}, {host} and {pod} of the suspect's first process.
-
-    versions: that know it; "": all. timing: it changes timing.
-    """
+    """One row. text: with {pid}, {rank}, {host} and {pod} of the suspect's first process."""
 
     key: str
     when: Callable[[Case], bool]
     text: str
-    versions: str = ""
-    timing: bool = False
 
 
 _OF_PYTHON = "python -m profiling.sampling dump -a"
@@ -103,7 +98,7 @@ STEPS: tuple[Step, ...] = (
     Step("py-spy", lambda c: c.waits and not c.has_stack,
          f"{_STACKS} {{pid}} > rank.txt  (on {{host}}, {{when}})"),
     Step("ncclras", lambda c: c.waits and bool(c.view.counts),
-         "ncclras -v > ras1; sleep 30; ncclras -v > ras2  (on any node of the job)", "NCCL 2.24+"),
+         "ncclras -v > ras1; sleep 30; ncclras -v > ras2  (on any node of the job)  [NCCL 2.24+]"),
     Step("dmesg", lambda c: not c.has_kernel_log
          and (c.suspect.cause in (causes.GPU_STOPPED, causes.UNREACHABLE)
               or c.signal in (7, 9, 11)),
@@ -122,7 +117,7 @@ STEPS: tuple[Step, ...] = (
     Step("CUDA_LAUNCH_BLOCKING", lambda c: c.suspect.cause is causes.APPLICATION
          or (c.suspect.cause is not causes.DEVICE
              and c.says("cuda error", "illegal memory access", "device-side assert", "cublas")),
-         "CUDA_LAUNCH_BLOCKING=1  (the traceback then shows the call that failed)", timing=True),
+         f"CUDA_LAUNCH_BLOCKING=1  (the traceback then shows the call that failed){_TIMING}"),
     Step("before its end", lambda c: c.suspect.rule == "told-to-end"
          or (bool(c.view.stops) and c.suspect.certainty < 2 and not (c.suspect.death or c.waits)),
          "if it hung: py-spy dump --pid PID > rankN.txt for each rank, before it is ended next"
@@ -144,22 +139,22 @@ STEPS: tuple[Step, ...] = (
     Step("TORCH_DISTRIBUTED_DEBUG",
          lambda c: (c.suspect.cause is causes.MISMATCH and not (c.suspect.at and c.suspect.at.site))
          or c.suspect.rule == "sizes-differ",
-         "TORCH_DISTRIBUTED_DEBUG=DETAIL  (compares each call before it runs)",
-         "torch 1.9+", timing=True),
+         "TORCH_DISTRIBUTED_DEBUG=DETAIL  (compares each call before it runs)  [torch 1.9+]"
+         + _TIMING),
     Step("TORCH_FR_BUFFER_SIZE", lambda c: "flight-recorder" in c.advice,
          "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
-         "  (before torch 2.9: TORCH_NCCL_TRACE_BUFFER_SIZE=2000)", "torch 2.2+"),
+         "  (before torch 2.9: TORCH_NCCL_TRACE_BUFFER_SIZE=2000)  [torch 2.2+]"),
     Step("TORCH_FR_DUMP_TEMP_FILE",
          lambda c: c.suspect.rule == "awaited-and-silent" and bool(c.view.progress),
-         "TORCH_FR_DUMP_TEMP_FILE=/shared/folder/dump_  (one folder for all nodes)",
-         "torch 2.9+; before: TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
+         "TORCH_FR_DUMP_TEMP_FILE=/shared/folder/dump_  (one folder for all nodes)"
+         "  [torch 2.9+; before: TORCH_NCCL_DEBUG_INFO_TEMP_FILE]"),
     Step("oddrank run", lambda c: not (c.recorded or c.saved)
          and (c.waits or c.suspect.cause in (causes.INFINITE_LOOP, causes.MOVING)
               or c.suspect.rule == "told-to-end"),
          _RUN),
     Step("COLL", lambda c: c.may_use_nccl
          and c.suspect.cause in (causes.MISMATCH, causes.UNKNOWN) and bool(c.suspect.waiting),
-         "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL NCCL_DEBUG_FILE=nccl.%h.%p", timing=True),
+         f"NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL NCCL_DEBUG_FILE=nccl.%h.%p{_TIMING}"),
 )  # fmt: skip
 
 # The first that fits, of a rank of which nothing else does.
@@ -184,7 +179,8 @@ def next_steps(
     case = Case(suspect, view)
     words = _words(case) | words
     first, others, last = (
-        [_text(step, words) for step in steps if step.when(case)] for steps in (FIRST, STEPS, LAST)
+        [step.text.format(**words) for step in steps if step.when(case)]
+        for steps in (FIRST, STEPS, LAST)
     )
     row = suspect.cause.next
     mine, more = (own or row, ()) if row else ((), own)
@@ -206,9 +202,3 @@ def _words(case: Case) -> dict[str, object]:
         "when": "the next time it is stuck" if case.over else "while it is stuck",
         "dumps": ", ".join(dumps)[:200], "saved": case.saved,
     }  # fmt: skip
-
-
-def _text(step: Step, words: Mapping[str, object]) -> str:
-    text = step.text.format(**words)
-    text += f"  [{step.versions}]" if step.versions else ""
-    return f"{text}; {_TIMING}" if step.timing else text

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from oddrank.errors import OddrankError
 from oddrank.machine import process_state, small_file
+from oddrank.triage.timeline import signal_name
 
 Say = Callable[[Mapping[str, Any]], None]
 _MOST_AT_ONCE = 64
@@ -210,15 +211,8 @@ def _ended(child: _Child) -> Result:
     os.close(child.pipe)
     status = _reaped(child.pid)
     if status is not None and os.WIFSIGNALED(status) and not child.result.why:
-        child.result.why = f"{_signal(os.WTERMSIG(status))} ended it"
+        child.result.why = f"{signal_name(os.WTERMSIG(status))} ended it"
     return child.result
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time one
-        return f"signal {number}"
 
 
 def _killed(child: _Child, stop: Stop) -> Result:

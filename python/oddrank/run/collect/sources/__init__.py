@@ -6,10 +6,10 @@ counts.
 
 import os
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -227,8 +227,7 @@ def copy(sink: Sink, file: str | Path, name: str, owner: int | None = None) -> b
 
 def iso(seconds: float) -> str:
     """Returns a time as 2026-11-23T15:04:05.123456+00:00."""
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return f"{whole}.{int(seconds % 1 * 1e6):06d}+00:00"
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")
 
 
 def chosen(environ: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
