@@ -7,16 +7,12 @@ from typing import Any, Literal, NoReturn, SupportsIndex
 build_info: dict[str, str]
 
 # stats
-
 def ratio_of_medians(
     over: Sequence[float], under: Sequence[float], confidence: float, replicates: int, seed: int, /
 ) -> tuple[float, float, float, int, int]:
-    """Returns the ratio of the medians, its interval by a block bootstrap, and the lengths of the
-    blocks.
-    """
+    """Returns the ratio of medians, its interval by a block bootstrap, and both blocks' lengths."""
 
 # bench
-
 def bench_fill(
     address: int, dtype: str, op: str, source: int, world: int, first: int, count: int, turn: int, /
 ) -> None:
@@ -34,7 +30,6 @@ def bench_turns(dtype: str, op: str, world: int, count: int, most: int, /) -> in
     """Returns the turns until every rank has contributed to one of `count` elements."""
 
 # control
-
 class Timestamps:
     @property
     def count(self) -> int: ...
@@ -60,15 +55,9 @@ class Worker:
 
 class Hub:
     def __init__(
-        self,
-        listener: int,
-        world: int,
-        token: str,
-        host: str,
-        deadline: float,
-        heartbeat_ms: int = 0,
-        silence_ms: int = 0,
-    ) -> None: ...
+        self, listener: int, world: int, token: str, host: str, deadline: float,
+        heartbeat_ms: int = 0, silence_ms: int = 0,
+    ) -> None: ...  # fmt: skip
     def begin(self, number: int, stage: str, parameters: str, seconds: float, /) -> None: ...
     def wait(self, seconds: float, /) -> str: ...
     def refresh(self, seconds: float, /) -> None: ...
@@ -81,22 +70,10 @@ class Hub:
     def notes(self) -> tuple[str, list[tuple[int, bool, str]], int, str]: ...
 
 def start_worker(
-    rank: int,
-    world: int,
-    local_rank: int,
-    local_world: int,
-    node: int,
-    host: str,
-    launcher: str,
-    fetcher: list[str],
-    address: str,
-    rendezvous_file: str,
-    published: bool,
-    deadline: float,
-    join_deadline: float,
-    no_verdict: int,
-    /,
-) -> Worker: ...
+    rank: int, world: int, local_rank: int, local_world: int, node: int, host: str, launcher: str,
+    fetcher: list[str], address: str, rendezvous_file: str, published: bool, deadline: float,
+    join_deadline: float, no_verdict: int, /,
+) -> Worker: ...  # fmt: skip
 def control_interfaces(first: str, /) -> list[str]: ...
 def control_interface_towards(address: str, /) -> str: ...
 def control_parse_address(address: str, /) -> tuple[list[str], int, str]: ...
@@ -105,7 +82,6 @@ def control_keep(rank: int, seconds: float, passed_on: list[int], /) -> NoReturn
 def kill_this_process_in(seconds: float, /) -> None: ...
 
 # logs
-
 def find_time(line: str, reference_ns: int, /) -> tuple[int, str, bool] | None:
     """Returns (nanoseconds, clock, whether in whole seconds) of the first time that a line names.
 
@@ -113,13 +89,9 @@ def find_time(line: str, reference_ns: int, /) -> tuple[int, str, bool] | None:
     """
 
 def scan_lines(
-    path: bytes,
-    needles: Sequence[tuple[str, int]],
-    most: int = 20000,
-    speakers: bool = True,
-    ranges: Sequence[tuple[int, int]] = (),
-    begin: tuple[int, int] = (0, 0),
-) -> dict[str, Any]:
+    path: bytes, needles: Sequence[tuple[str, int]], most: int = 20000, speakers: bool = True,
+    ranges: Sequence[tuple[int, int]] = (), begin: tuple[int, int] = (0, 0),
+) -> dict[str, Any]:  # fmt: skip
     """Returns the lines that contain one of the needles, (word, lines that follow) each.
 
     Keeps `most` of a needle. ranges: looks only at these lines, (first, last) from 1, sorted and
@@ -147,19 +119,15 @@ class LogSplitter:
     def shares(self) -> list[tuple[int, int]]: ...
 
 def merge_logs(
-    sources: Sequence[tuple[bytes, int]],
-    fd: int,
-    strip: bool,
-    clean: bool,
+    sources: Sequence[tuple[bytes, int]], fd: int, strip: bool, clean: bool,
     label: Callable[[int, tuple[Any, ...]], str],
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Writes the lines of logs, (path, reference_ns) each, in order of time.
 
     label: (source, writer) -> what to put in front.
     """
 
 # metrics
-
 class Metrics:
     def __init__(
         self, references_ns: Sequence[int], csv: bool = ..., pattern: str = ...
@@ -178,21 +146,16 @@ class Metrics:
     def points(self) -> list[tuple[float, float, float, float, float, bool]]: ...
 
 # printing
-
 def printing_open(folders: Sequence[str], timeout_s: float) -> tuple[str, str]:
     """Returns (path, why earlier folders were refused); no path: forked children alone share it."""
 
 def printing_prefix(prefix: str) -> None: ...
 def printflock(
-    *args: object,
-    sep: str | None = " ",
-    end: str | None = "\n",
-    file: object = None,
+    *args: object, sep: str | None = " ", end: str | None = "\n", file: object = None,
     flush: object = False,
-) -> None: ...
+) -> None: ...  # fmt: skip
 
 # replicas
-
 REPLICAS_CHUNK: int
 
 def digest_blocks(
@@ -204,15 +167,10 @@ def digest_blocks(
     """
 
 # selftest
-
 def verify_host_memory(
-    bytes: int,
-    seed: int,
-    *,
-    thorough: bool = False,
-    damage: int | None = None,
+    bytes: int, seed: int, *, thorough: bool = False, damage: int | None = None,
     damage_pass: int = 0,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """thorough: also each word's own address, and a walking bit."""
 
 def probe_folders(
@@ -228,7 +186,6 @@ def host_fingerprint() -> dict[str, int]: ...
 def golden_fingerprint() -> dict[str, int]: ...
 
 # trace
-
 class section:
     def __init__(self, name: str, /) -> None: ...
     def __enter__(self) -> section: ...
@@ -246,13 +203,9 @@ TRACE_LARGEST: int
 class TraceExport:
     def __init__(self, path: str, /) -> None: ...
     def start(
-        self,
-        process_id: int,
-        origin_ns: int,
-        clocks: Sequence[tuple[int, int, int]],
-        lines: bool,
-        /,
-    ) -> bool:
+        self, process_id: int, origin_ns: int, clocks: Sequence[tuple[int, int, int]],
+        lines: bool, /,
+    ) -> bool:  # fmt: skip
         """clocks: those in the snapshots of all records of its boot. False: ticks are no times."""
     def chunk(self) -> bytes:
         """Returns the next MiB of text, each event after a comma; empty at the end."""
@@ -262,18 +215,10 @@ class TraceExport:
     def trouble(self) -> str: ...
 
 def trace_arm(
-    folders: Sequence[str],
-    job: str,
-    bytes: int,
-    place: tuple[int, int, int, int],
-    is_child: bool,
-    host: str,
-    arguments: str,
-    rules: Sequence[tuple[str, str]],
-    stdlib: Sequence[str],
-    site: Sequence[str],
-    budget: float = 0.0,
-) -> str:
+    folders: Sequence[str], job: str, bytes: int, place: tuple[int, int, int, int],
+    is_child: bool, host: str, arguments: str, rules: Sequence[tuple[str, str]],
+    stdlib: Sequence[str], site: Sequence[str], budget: float = 0.0,
+) -> str:  # fmt: skip
     """Makes this process's record file, or continues it; returns its path.
 
     folders: the first with room is used; place: rank, local rank, world, node; rules: (package,
@@ -322,9 +267,7 @@ def trace_history(
 
 def trace_slim(path: str, /) -> bytes: ...
 def trace_kernel_states(ids: Sequence[int], /) -> list[tuple[str, int, int, int]]:
-    """Returns (state, ticks of CPU time, wait status of a zombie, start, where it sleeps in the
-    kernel) of each.
-    """
+    """Returns (state, CPU ticks, wait status of a zombie, start, where in the kernel it sleeps)."""
 
 def trace_collective_sink() -> object: ...
 def trace_unseen(function: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -335,13 +278,9 @@ def trace_quiet_imports(function: Callable[..., Any]) -> Callable[..., Any]:
 
 class TraceCalls:
     def __init__(
-        self,
-        group: tuple[str, str, str, Sequence[int], int, int],
-        operation: str,
-        role: int,
-        side: int,
-        type: str,
-    ) -> None:
+        self, group: tuple[str, str, str, Sequence[int], int, int], operation: str, role: int,
+        side: int, type: str,
+    ) -> None:  # fmt: skip
         """group: name, back end, description, ranks, size and own rank."""
     def begin(self, put: int, take: int, partner: int, /) -> int:
         """put, take: bytes; partner: a rank in the group, -1: none. Returns a ticket, or 0."""
@@ -368,15 +307,9 @@ def trace_collectives(
 
 class TraceText:
     def __init__(
-        self,
-        says: bool,
-        counts: bool,
-        callers: bool,
-        start_ns: int | None,
-        pid: int,
-        script: str,
-        roots: Sequence[str],
-    ) -> None: ...
+        self, says: bool, counts: bool, callers: bool, start_ns: int | None, pid: int,
+        script: str, roots: Sequence[str],
+    ) -> None: ...  # fmt: skip
     def next(self, lines_of: Callable[[str], list[str]]) -> str | None:
         """Returns the text of the oldest events left. lines_of: path -> its source lines."""
     def lines(self) -> list[tuple[str, int, int]]:
@@ -402,7 +335,6 @@ def trace_text_wait(ms: int, /) -> None:
 def trace_text_wake() -> None: ...
 
 # triage
-
 def read_flight_records(
     files: Sequence[tuple[bytes, int, int]], threads: int, /
 ) -> dict[str, list[Any]]:

@@ -25,27 +25,15 @@ def nccl_obstacle() -> str:
     """Returns why this environment allows no communicator, '' if it does."""
 
 def gpu_fill(
-    device: int,
-    dtype: str,
-    op: str,
-    world: int,
-    turn: int,
-    places: Sequence[tuple[int, int, int, int]],
-    *,
-    seconds: float = 60.0,
-) -> None:
+    device: int, dtype: str, op: str, world: int, turn: int,
+    places: Sequence[tuple[int, int, int, int]], *, seconds: float = 60.0,
+) -> None:  # fmt: skip
     """As bench_fill, for all places (address, source, first, count) in one launch."""
 
 def gpu_check(
-    device: int,
-    dtype: str,
-    op: str,
-    world: int,
-    turn: int,
-    places: Sequence[tuple[int, int, int, int]],
-    *,
-    seconds: float = 60.0,
-) -> list[tuple[int, int, float, float]]:
+    device: int, dtype: str, op: str, world: int, turn: int,
+    places: Sequence[tuple[int, int, int, int]], *, seconds: float = 60.0,
+) -> list[tuple[int, int, float, float]]:  # fmt: skip
     """As bench_check, for all places in one launch."""
 
 def gpu_noise(
@@ -68,21 +56,11 @@ class Memory:
 
 class Operation:
     def __init__(
-        self,
-        communicator: Communicator,
-        memory: Memory,
-        name: str,
-        calls: Sequence[tuple[str, int, int, int, int]],
-        dtype: int,
-        op: int,
-        *,
-        send_bytes: int,
-        recv_bytes: int,
-        element: int = 1,
-        recv_from: int = 0,
-        stride: int = 0,
+        self, communicator: Communicator, memory: Memory, name: str,
+        calls: Sequence[tuple[str, int, int, int, int]], dtype: int, op: int, *,
+        send_bytes: int, recv_bytes: int, element: int = 1, recv_from: int = 0, stride: int = 0,
         windows: int = 1,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """calls: (function, send_at, recv_at, count, peer), in elements of `element` bytes from the
         windows' begins; peer: -1 for none; dtype, op: numbers of nccl.h; recv_from: 0 in place.
         """
@@ -112,22 +90,14 @@ class Communicator:
     def abort(self) -> None: ...
 
 # replicas
-
 def gpu_digest(device: int, stream: int, tensors: Sequence[tuple[int, int]], rows: int, /) -> None:
     """Writes 16 bytes for each tensor (address, bytes) to device memory `rows`; never waits."""
 
 # selftest
 def verify_memory(
-    device: int,
-    bytes: int,
-    seed: int,
-    *,
-    seconds: float = 30.0,
-    enough: float = 30.0,
-    thorough: bool = False,
-    damage: int | None = None,
-    damage_pass: int = 0,
-) -> dict[str, Any]:
+    device: int, bytes: int, seed: int, *, seconds: float = 30.0, enough: float = 30.0,
+    thorough: bool = False, damage: int | None = None, damage_pass: int = 0,
+) -> dict[str, Any]:  # fmt: skip
     """As verify_host_memory; begins no further pass after `enough` seconds."""
 
 def time_copies(device: int, bytes: int, repeats: int, *, seconds: float = 30.0) -> list[float]: ...
