@@ -1,9 +1,11 @@
 """Findings as data: who, what, and the evidence."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 Kind = Literal["rank", "gpu", "link", "node", "file", "line", "process"]
 Level = Literal["high", "medium", "low"]
 Condition = Literal[
@@ -120,6 +122,20 @@ class Row:
             next=tuple(step.format_map(told) for step in self.next),
             drains_node=self.drains_node,
         )
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Returns each key with all of its values; both in the order in which they come."""
+    found: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def some(names: Sequence[object], most: int) -> str:
+    """Returns the first names for a sentence: a, b and 3 more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
 
 
 def ranks_text(ranks: Iterable[int]) -> str:

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
 from oddrank.errors import OddrankError
-from oddrank.finding import Level
+from oddrank.finding import Level, grouped
 
 ALARM = 0.01
 """Probability that a run names a healthy peer, over all of its comparisons."""
@@ -88,9 +88,7 @@ def majority(
     values: of at least one peer. least: the first value is enough with more than this share of the
     votes. weights: a peer's votes, if not one each.
     """
-    peers: dict[Value, list[Name]] = {}
-    for name, value in values.items():
-        peers.setdefault(value, []).append(name)
+    peers = grouped((value, name) for name, value in values.items())
     counts = {
         value: sum(weights[name] for name in names) if weights else len(names)
         for value, names in peers.items()

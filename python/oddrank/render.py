@@ -13,7 +13,7 @@ from typing import TextIO
 
 from oddrank import launch
 from oddrank.errors import OddrankError
-from oddrank.finding import Evidence, Finding, number_text, ranks_text
+from oddrank.finding import Evidence, Finding, grouped, number_text, ranks_text
 from oddrank.report import Report, write_json
 
 _MAX_TEXT = 1000
@@ -243,9 +243,7 @@ def _evidence(evidence: Evidence) -> str:
 
 def _folded_lines(findings: Sequence[Finding]) -> Iterable[Line]:
     """Returns the findings beyond the screen, one line per condition, cause and stage."""
-    groups: dict[tuple[str, str, str | None], list[Finding]] = {}
-    for finding in findings:
-        groups.setdefault((finding.condition, finding.cause, finding.stage), []).append(finding)
+    groups = grouped(((one.condition, one.cause, one.stage), one) for one in findings)
     if groups:
         yield "", ""
     for (condition, cause, stage), members in list(groups.items())[:_MAX_GROUPS]:

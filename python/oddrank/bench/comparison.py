@@ -19,7 +19,7 @@ from typing import Any, Literal
 from oddrank import _native
 from oddrank.bench.data import Key, Row
 from oddrank.errors import OddrankError
-from oddrank.finding import Evidence, Finding, Who, size_text
+from oddrank.finding import Evidence, Finding, Who, grouped, size_text, some
 from oddrank.finding import Row as CauseRow
 from oddrank.report import SCHEMA, Report
 
@@ -307,7 +307,11 @@ def _other_setups(a: Saved, b: Saved) -> list[str]:
         dict.fromkeys(map(str, names if isinstance(names, list) else ())) for names in hosts
     )
     only = (("A", [h for h in one if h not in other]), ("B", [h for h in other if h not in one]))
-    shown = [f"only {side} ran on {_few(names)}" for side, names in only if names]
+    shown = [
+        f"only {side} ran on {some([*map(_cut, names)], _MOST_HOSTS)}"
+        for side, names in only
+        if names
+    ]
     return [*notes, f"other hosts: {', '.join(shown)}"] if shown else notes
 
 
@@ -330,11 +334,6 @@ def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _few(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_HOSTS
-    return ", ".join(map(_cut, names[:_MOST_HOSTS])) + (f" and {more} more" if more > 0 else "")
-
-
 def _told(value: object, absent: str) -> str:
     """Formats a fact for a sentence: lists and counts as `8 x H200`, long text cut."""
     if isinstance(value, list | dict):
@@ -350,9 +349,7 @@ def _cut(text: str) -> str:
 def report(found: RunComparison, a: Saved, b: Saved) -> Report:
     """Returns the report: slower and wrong rows name B's file; rows that B lacks are incomplete."""
     total, near = len(found.rows), f"within {100 * found.within:g}%"
-    by_verdict: dict[str, list[Compared]] = {}
-    for row in found.rows:
-        by_verdict.setdefault(row.verdict, []).append(row)
+    by_verdict = grouped((row.verdict, row) for row in found.rows)
     made = [
         _finding(verdict, by_verdict[verdict], total, a.path, b.path)
         for verdict in _FINDINGS

@@ -12,7 +12,7 @@ from typing import Any
 from oddrank.bench.data import Row, connected_of
 from oddrank.control.stages import RunState
 from oddrank.errors import OddrankError
-from oddrank.finding import Evidence, Finding, Who, size_text
+from oddrank.finding import Evidence, Finding, Who, grouped, size_text
 from oddrank.finding import Row as CauseRow
 from oddrank.launch import Launch
 from oddrank.machine import node_number
@@ -124,9 +124,8 @@ def _uneven(split: Split, why: str) -> OddrankError:
 
 def groups_of(run: RunState) -> list[tuple[int, ...]]:
     """Returns the ranks of each group, by its number; one group of all ranks without --split."""
-    found: dict[int, list[int]] = {}
-    for rank, connected in sorted(connected_of(run).items()):
-        found.setdefault(connected.get("group", 0), []).append(rank)
+    ranks = sorted(connected_of(run).items())
+    found = grouped((connected.get("group", 0), rank) for rank, connected in ranks)
     return [tuple(found[number]) for number in sorted(found)]
 
 

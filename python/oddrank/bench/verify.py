@@ -3,9 +3,9 @@
 csrc/bench/verify fills and compares the values in place, on the host or on the GPU.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from oddrank import _native
 from oddrank.bench.backend import Backend, Operation
@@ -13,7 +13,7 @@ from oddrank.bench.c10d import all_gather
 from oddrank.bench.case import COLLECTIVES, DTYPES, NO_OP, Case, Segment
 from oddrank.bench.data import Mismatch
 from oddrank.control.stages import RunState
-from oddrank.finding import Evidence, Finding, Row, Who, ranks_text
+from oddrank.finding import Evidence, Finding, Row, Who, grouped, ranks_text
 from oddrank.process_group import Group
 
 # Most runs of a case whose elements can't add up all ranks: each run has other contributors.
@@ -213,14 +213,9 @@ def origin_of(
 
 def mismatch_evidence(seen: Sequence[Mismatch]) -> tuple[Evidence, ...]:
     """Lists each observer's first mismatch, then the second ones; equal ones share a line."""
-    nth: Counter[int] = Counter()
-    places = []
-    for m in seen:
-        places.append(nth[m["observer"]])
-        nth[m["observer"]] += 1
-    observers: dict[str, list[int]] = {}
-    for _, m in sorted(zip(places, seen, strict=True), key=lambda pair: pair[0]):
-        observers.setdefault(_mismatch(m), []).append(m["observer"])
+    each = grouped((m["observer"], m) for m in seen).values()
+    in_turn = (m for nth in zip_longest(*each) for m in nth if m is not None)
+    observers = grouped((_mismatch(m), m["observer"]) for m in in_turn)
     return tuple(
         Evidence(f"{ranks_text(ranks)}: {what}", "compared by value")
         for what, ranks in list(observers.items())[:8]

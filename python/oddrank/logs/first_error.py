@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from oddrank.finding import group_name, ranks_text
+from oddrank.finding import group_name, grouped, ranks_text
 from oddrank.inputs import Notes
 from oddrank.logs import sources
 from oddrank.logs.sources import Source
@@ -100,9 +100,7 @@ def read(logs: Sequence[Source], notes: Notes) -> Told:
 
 def _ends(ended: Sequence[ends.End], coarse: frozenset[Place]) -> Iterator[Said]:
     """Yields how processes ended: equal ends of several ranks are one."""
-    groups: dict[object, list[ends.End]] = defaultdict(list)
-    for end in ended:
-        groups[end.why, ends.signature(end.best)].append(end)
+    groups = grouped(((end.why, ends.signature(end.best)), end) for end in ended)
     for group in groups.values():
         first = min(group, key=lambda end: (_time(end.timed.time if end.timed else None),
                                             end.best.source.line or 0))  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from oddrank.finding import some
 from oddrank.metrics.findings import one
 from oddrank.pictures import COLOURS, matplotlib, plain
 from oddrank.report import Report
@@ -173,7 +174,7 @@ def _time_axis(axis: Any, runs: Sequence[_Run]) -> None:
 
 
 def _title(report: Report, restarts: int) -> str:
-    name = report.data["logs"][0].rpartition("/")[2]
-    more = f" and {len(report.data['logs']) - 1} more" if len(report.data["logs"]) > 1 else ""
+    first, *others = report.data["logs"]
+    names = some([first.rpartition("/")[2], *others], 1)
     again = f", {restarts} restart{'s' if restarts > 1 else ''} (dashed)" if restarts else ""
-    return f"{name}{more}: {report.verdict}{again}"
+    return f"{names}: {report.verdict}{again}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from oddrank.errors import OddrankError
+from oddrank.finding import some
 from oddrank.replicas import digests, entries, loading
 from oddrank.replicas.loading import ADVICE, NeedsCodeError, load, short
 
@@ -162,9 +163,8 @@ def _listed(folder: Path) -> dict[str, str]:
 def _check_whole(folder: Path, there: Collection[str], wanted: Collection[str]) -> None:
     absent = sorted({*wanted} - {*there})
     if absent:
-        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         raise OddrankError(
-            f"{folder} is not whole: it lacks {absent[0]}{more}. Copy the whole checkpoint, or give"
+            f"{folder} is not whole: it lacks {some(absent, 1)}. Copy the whole checkpoint, or give"
             " single files"
         )
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from oddrank.finding import Finding
+from oddrank.finding import Finding, some
 from oddrank.replicas import findings
 from oddrank.replicas.checkpoints import Checkpoint, Saved
 from oddrank.replicas.majority import index_of, minority, text_of
@@ -69,8 +69,7 @@ def report(given: Sequence[Checkpoint]) -> Report:
     tensors = f"{len(names)} tensor{'s' * (len(names) != 1)}"
     why = f"{tensors} of {len(given)} files compared{renamed}"
     if skipped:
-        more = f" and {len(skipped) - _MOST_SKIPPED} more" if len(skipped) > _MOST_SKIPPED else ""
-        why += f"; not compared: {', '.join(list(skipped)[:_MOST_SKIPPED])}{more}"
+        why += f"; not compared: {some([*skipped], _MOST_SKIPPED)}"
     return Report.of("replicas compare", {}, data, found, complete=complete, why=why)
 
 

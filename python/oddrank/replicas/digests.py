@@ -1,11 +1,11 @@
 """Digests of torch's tensors, on the CPU or the GPU where they are: 16 bytes each."""
 
 import ctypes
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oddrank import _native
+from oddrank.finding import grouped
 
 BYTES = 16
 # Enough for the memory bandwidth of most hosts, and too few to disturb the other ranks of a node.
@@ -17,9 +17,7 @@ _MOST_COPIED = 256 << 20
 def of(tensors: Sequence[Any]) -> list[bytes]:
     """Returns the digest of each tensor. Waits for GPUs when all have their work."""
     found: list[bytes] = [b""] * len(tensors)
-    places: dict[Any, list[int]] = defaultdict(list)
-    for number, tensor in enumerate(tensors):
-        places[tensor.device].append(number)
+    places = grouped((tensor.device, number) for number, tensor in enumerate(tensors))
     # A copy's memory is used again by later work of the same stream only.
     rows = [
         (batch, _rows([_plain(tensors[number]) for number in batch]))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from oddrank.finding import Evidence, Finding, Row, Who, ranks_text
+from oddrank.finding import Evidence, Finding, Row, Who, grouped, ranks_text
 from oddrank.replicas.majority import Layouts, Outlier
 from oddrank.replicas.origin import Event, Origin
 
@@ -131,9 +131,7 @@ def different_fact(
     name: str, values: Mapping[int, Any], odd: Sequence[int], hosts: Mapping[int, str]
 ) -> Finding:
     """A setting, step or position that is not the same on all ranks. odd: a minority, or none."""
-    by_value: dict[str, list[int]] = {}
-    for rank, value in values.items():
-        by_value.setdefault(str(value), []).append(rank)
+    by_value = grouped((str(value), rank) for rank, value in values.items())
     text = "; ".join(f"{ranks_text(ranks)}: {_short(one)}" for one, ranks in by_value.items())
     seen = Evidence(f"{name}: {text}", "facts of each rank")
     if not odd:
@@ -237,10 +235,7 @@ def _value_in(one: Event) -> str:
 
 def _first_events(events: Mapping[int, Event | None]) -> tuple[Evidence, ...]:
     """Words the first event of each rank; ranks with the same one share a line."""
-    ranks: dict[Event, list[int]] = {}
-    for rank, one in events.items():
-        if one is not None:
-            ranks.setdefault(one, []).append(rank)
+    ranks = grouped((one, rank) for rank, one in events.items() if one is not None)
     return tuple(
         Evidence(f"{ranks_text(own)}: {_value_in(one)}", "each rank's first one")
         for one, own in sorted(ranks.items(), key=lambda pair: (pair[0].step, pair[0].order))

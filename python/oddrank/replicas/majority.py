@@ -4,14 +4,13 @@ Compares what all ranks share besides tensors, too: settings, the step, the data
 """
 
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from oddrank import _native
 from oddrank.errors import OddrankError
-from oddrank.finding import ranks_text
+from oddrank.finding import grouped, ranks_text
 from oddrank.replicas import digests
 
 # Digests that a rank sends at a time.
@@ -63,9 +62,7 @@ def minority(values: Mapping[int, Value]) -> tuple[int, ...] | None:
 
     A majority is more than half: of two copies none is.
     """
-    ranks: dict[Value, list[int]] = defaultdict(list)
-    for rank, value in values.items():
-        ranks[value].append(rank)
+    ranks = grouped((value, rank) for rank, value in values.items())
     if len(ranks) <= 1:
         return None
     usual = max(ranks.values(), key=len)
@@ -104,10 +101,8 @@ def layouts(
         return None, shared
     told = []
     for key in sorted({key for own in texts.values() for key in own}):
-        kinds: dict[str, list[int]] = defaultdict(list)
-        for rank in group:
-            one = texts[rank].get(key)
-            kinds["missing" if one is None else f"{one[2]} {one[3]}"].append(rank)
+        own = {rank: texts[rank].get(key) for rank in group}
+        kinds = grouped((f"{one[2]} {one[3]}" if one else "missing", r) for r, one in own.items())
         if len(kinds) > 1:
             said = ", ".join(f"{kind} on {ranks_text(ranks)}" for kind, ranks in kinds.items())
             told.append(f"{key[1]} ({key[0]}): {said}")
@@ -143,9 +138,9 @@ def locate(tensor: Any, gather: Gather) -> dict[str, Any] | None:
     at = next(iter(_differing(contents, size)), None)
     if at is None:
         return None
-    values: dict[str, list[int]] = {}
-    for rank, content in contents.items():
-        values.setdefault(text_of(content[at : at + size], tensor.dtype), []).append(rank)
+    values = grouped(
+        (text_of(one[at : at + size], tensor.dtype), rank) for rank, one in contents.items()
+    )
     return {
         "blocks": blocks,
         "different": different,

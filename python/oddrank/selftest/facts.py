@@ -22,6 +22,7 @@ from typing import Any, Literal
 from oddrank import _native
 from oddrank._version import __version__
 from oddrank.control.stages import RunState
+from oddrank.finding import grouped
 from oddrank.launch import Launch
 from oddrank.machine import is_allowed, placement, settings, small_file
 from oddrank.machine.device import GpuFacts, cgroup_cpus, cgroup_memory, gpu_index
@@ -164,20 +165,14 @@ def compare(
 
 def group(values: Mapping[int, Any]) -> list[Group]:
     """Returns each value with its ranks, in the order of `values`."""
-    groups: dict[Hashable, list[int]] = {}
-    for rank, value in values.items():
-        groups.setdefault(_plain(value), []).append(rank)
+    groups = grouped((_plain(value), rank) for rank, value in values.items())
     return [(values[who[0]], tuple(sorted(who))) for who in groups.values()]
 
 
 def not_readable(ranks: Mapping[int, Mapping[str, object]]) -> dict[str, list[int]]:
     """Returns fact -> the ranks that could not read it."""
-    found: dict[str, list[int]] = {}
-    for rank, facts in ranks.items():
-        for name, value in facts.items():
-            if value == NOT_READABLE:
-                found.setdefault(name, []).append(rank)
-    return found
+    every = ((name, rank, facts[name]) for rank, facts in ranks.items() for name in facts)
+    return grouped((name, rank) for name, rank, value in every if value == NOT_READABLE)
 
 
 def _entries(

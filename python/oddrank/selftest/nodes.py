@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from oddrank.control.stages import RunState, nodes_of
-from oddrank.finding import Who, ranks_text
+from oddrank.finding import Who, ranks_text, some
 
 _MOST_NAMED = 4
 
@@ -68,9 +68,3 @@ def by_lowest_rank(run: RunState) -> dict[int, Who]:
 def hosts(nodes: Iterable[Who]) -> str:
     """Returns the nodes' hosts for a sentence, at most eight of them."""
     return some([node.host or str(node) for node in nodes], 8)
-
-
-def some(names: Sequence[str], most: int) -> str:
-    """Returns the first names for a sentence: a, b and 3 more."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -14,6 +14,8 @@ from itertools import islice
 from random import Random
 from typing import Literal
 
+from oddrank.finding import grouped
+
 CONNECTED, REFUSED, NO_ANSWER, UNREACHABLE, SILENT, OTHER = ".", "r", "t", "u", "s", "x"
 NOT_TRIED = "-"
 # Attempts of one node: among up to 65 nodes each tries all others.
@@ -193,9 +195,8 @@ def _odd_nodes(matrix: _Matrix) -> list[Node]:
 
 def _links(matrix: _Matrix) -> list[Link]:
     """Returns the broken links; of too many, the first: a link has at most two failures."""
-    found: dict[tuple[int, int], list[Failure]] = {}
-    for node, peer, letter in matrix.failures(2 * _LINKS + 1):
-        found.setdefault((min(node, peer), max(node, peer)), []).append((node, peer, letter))
+    first = matrix.failures(2 * _LINKS + 1)
+    found = grouped(((min(one[:2]), max(one[:2])), one) for one in first)
     return [Link(ends, tuple(failures)) for ends, failures in found.items()]
 
 
@@ -213,7 +214,5 @@ def _groups(rows: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         for d, letter in zip(distances(nodes), row, strict=True):
             if letter == CONNECTED:
                 head[root(node)] = root((node + d) % nodes)
-    members: dict[int, list[int]] = {}
-    for node in range(nodes):
-        members.setdefault(root(node), []).append(node)
+    members = grouped((root(node), node) for node in range(nodes))
     return tuple(map(tuple, members.values())) if len(members) > 1 else ()

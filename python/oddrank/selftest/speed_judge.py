@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from oddrank import peers
 from oddrank.control.stages import RunState, nodes_of
-from oddrank.finding import Level
+from oddrank.finding import Level, grouped
 from oddrank.selftest import gpus
 
 Scope = Literal["host", "gpu"]
@@ -308,9 +308,10 @@ def _alike(
     classes: Sequence[Class],
 ) -> Iterator[tuple[list[Class], list[peers.Comparison[int]], list[peers.Comparison[Node]]]]:
     """Yields figures of the same ranks that are judged alike: classes, by rank, by node if any."""
-    alike: dict[Any, list[Class]] = defaultdict(list)
-    for one in classes:
-        alike[one.name, one.metric.smallest, frozenset(one.effects), one.nodes is None].append(one)
+    alike = grouped(
+        ((one.name, one.metric.smallest, frozenset(one.effects), one.nodes is None), one)
+        for one in classes
+    )
     for same in alike.values():
         yield same, [one.ranks for one in same], [one.nodes for one in same if one.nodes]
 

@@ -13,7 +13,7 @@ import click
 from oddrank import job, render
 from oddrank.cli import CommandGroup, json_option
 from oddrank.errors import OddrankError
-from oddrank.finding import duration
+from oddrank.finding import duration, some
 from oddrank.report import envelope, write_json
 from oddrank.switches import order_file
 from oddrank.switches.order_file import KILL, OFF, SAVE, Order
@@ -64,14 +64,12 @@ def _orders(word: str, text: str) -> None:
         running = (one for one in reports if one.state != order_file.ENDED)
         living = [one for one in running if time.time() - one.seen < _LIVING_SECONDS]
         if living:
-            names = ", ".join(one.job for one in living[:5])
-            more = f" and {len(living) - 5} more" if len(living) > 5 else ""
-            render.line(f"{word} is written. Jobs that watch {folder}: {names}{more}", sys.stdout)
+            names = some([one.job for one in living], 5)
+            render.line(f"{word} is written. Jobs that watch {folder}: {names}", sys.stdout)
+            render.line(f"next: oddrank switch status {shlex.quote(str(folder))}", sys.stdout)
         else:
             text = f"No job watches {folder} now{_UNHEARD.get(word, '')}"
             render.line(f"{word} is written. {text}", sys.stdout)
-        if living:
-            render.line(f"next: oddrank switch status {shlex.quote(str(folder))}", sys.stdout)
 
 
 _orders("kill", "Make all ranks save, then end. Jobs that start later are refused, until `off`.")

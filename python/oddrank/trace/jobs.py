@@ -10,6 +10,7 @@ from pathlib import Path
 
 from oddrank import job
 from oddrank.errors import OddrankError
+from oddrank.finding import some
 
 SUFFIX = ".trace"
 NAME = re.compile(r"(rank|child)(-?\d+)-(\d+)-(\d+)\.trace")
@@ -153,12 +154,7 @@ def _closed(folders: Sequence[Path], why: str = "") -> str:
     """Returns a line about folders that may not be looked into; "" if there is none."""
     if not folders:
         return ""
-    return f"cannot look into {_named(folders)}{why}: run as the job's user or as root"
-
-
-def _named(names: Sequence[object]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(map(str, names[:_MOST_NAMES])) + more
+    return f"cannot look into {some(folders, _MOST_NAMES)}{why}: run as the job's user or as root"
 
 
 def is_own(file: Path) -> bool:
@@ -182,9 +178,8 @@ def _of_jobs(name: str, present: Sequence[Job]) -> list[Path]:
     found = found or [each for each in present if name and each.folder.name.startswith(names)]
     called = sorted({each.folder.name for each in found})
     if len(called) > 1:
-        raise OddrankError(
-            f"{len(called)} jobs begin with {name} ({_named(called)}): type more of the name"
-        )
+        names = some(called, _MOST_NAMES)
+        raise OddrankError(f"{len(called)} jobs begin with {name} ({names}): type more of the name")
     return [file for each in found for file in each.files]
 
 

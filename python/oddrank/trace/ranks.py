@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from oddrank import _native, pauses
 from oddrank.errors import OddrankError
+from oddrank.finding import grouped
 from oddrank.pauses import Pause
 from oddrank.trace.collectives import Collective, ProcessGroup, collective_of, group_of, seconds
 
@@ -267,10 +268,7 @@ def snapshots(
 
 def by_job(processes: Iterable[Rank], folder: str) -> dict[str, list[Rank]]:
     """Groups processes by job. folder: the job of records that name none."""
-    jobs: dict[str, list[Rank]] = {}
-    for process in processes:
-        jobs.setdefault(process.job or folder, []).append(process)
-    return dict(sorted(jobs.items()))
+    return dict(sorted(grouped((one.job or folder, one) for one in processes).items()))
 
 
 def runs_back(processes: Sequence[Rank]) -> list[int]:
@@ -279,11 +277,8 @@ def runs_back(processes: Sequence[Rank]) -> list[int]:
     A rank's n-th last process belongs to the n-th last run, a child to its rank's run.
     """
     last = {id(p) for p in last_run(processes)}
-    begins: dict[tuple[str, str, int], list[int]] = {}
-    for p in processes:
-        if not p.is_child and id(p) not in last:
-            begins.setdefault(p.place, []).append(p.started)
-
+    earlier = [p for p in processes if not p.is_child and id(p) not in last]
+    begins = grouped((p.place, p.started) for p in earlier)
     return [
         0 if id(p) in last else 1 + sum(begin > p.started for begin in begins.get(p.place, ()))
         for p in processes

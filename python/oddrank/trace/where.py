@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from oddrank.finding import duration, fold, group_name, ranks_text, size_text
+from oddrank.finding import duration, fold, group_name, grouped, ranks_text, size_text
 from oddrank.pauses import Pause
 from oddrank.trace.collectives import Collective, op_name
 from oddrank.trace.ranks import HELD, Frame, Rank, Thread, short
@@ -25,10 +25,8 @@ def groups(ranks: Iterable[Rank], *, all_threads: bool = False) -> list[Group]:
     Progress is the step, then the number of collectives issued. This is no judgement. Child
     processes (DataLoader workers) are included with `all_threads` only.
     """
-    found: dict[Any, Group] = {}
-    for rank in ranks:
-        if all_threads or not rank.is_child:
-            found.setdefault(_place(rank, all_threads), []).append(rank)
+    shown = (rank for rank in ranks if all_threads or not rank.is_child)
+    found = grouped((_place(rank, all_threads), rank) for rank in shown)
     made = [sorted(group, key=lambda r: (r.rank, r.pid)) for group in found.values()]
     return sorted(made, key=lambda g: (_progress(g[0]), len(g), g[0].rank, g[0].pid))
 

@@ -17,7 +17,7 @@ from oddrank.bench.pairs import findings, matrix
 from oddrank.bench.pairs.matrix import Cell, Judgement, Passes, Suspect, Unit, log_rates
 from oddrank.bench.pairs.schedule import MOST_FOR_ALL, Teams, Where, place_of
 from oddrank.control.stages import RunState, nodes_of
-from oddrank.finding import Finding
+from oddrank.finding import Finding, grouped
 from oddrank.peers import LINE
 
 # Smallest effect looked for in latencies, as a share of their inverse: twice as long.
@@ -112,10 +112,7 @@ def _measured(run: RunState, stage: str, unit: Unit) -> dict[Where, dict[Cell, l
 def _together(passes: Passes, nodes: Teams) -> dict[Cell, list[Sequence[Sequence[float]]]]:
     """Groups the passes of single ranks by pair of nodes."""
     at = place_of(nodes)
-    found: dict[Cell, list[Sequence[Sequence[float]]]] = {}
-    for (sender, receiver), seen in sorted(passes.items()):
-        found.setdefault((at[sender][0], at[receiver][0]), []).append(seen)
-    return found
+    return grouped(((at[a][0], at[b][0]), seen) for (a, b), seen in sorted(passes.items()))
 
 
 def _combine(ranks: Sequence[Sequence[Sequence[float]]], unit: Unit) -> list[Sequence[float]]:
@@ -179,9 +176,7 @@ def slower_places(nodes: Teams, shared: Passes, effect: float) -> list[int]:
     On one node the order on its network card may be the reason; on all nodes it is no chance.
     """
     at = place_of(nodes)
-    sent: dict[tuple[int, int], list[float]] = {}
-    for (sender, _), value in log_rates(shared).items():
-        sent.setdefault(at[sender], []).append(value)
+    sent = grouped((at[sender], value) for (sender, _), value in log_rates(shared).items())
     by_place: dict[int, dict[int, float]] = {}
     for (node, local), values in sent.items():
         by_place.setdefault(local, {})[node] = statistics.median(values)

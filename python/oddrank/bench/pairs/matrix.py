@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal, get_args
 
+from oddrank.finding import grouped
 from oddrank.peers import DEGREES_OF_DEVIATION, LINE, MANY, deviation, of_median, z_of
 
 # Degrees of freedom that a step between neighbours adds to a spread, divided by the quantile's
@@ -402,9 +403,7 @@ def _noise_of_kinds(
     known: Iterable[tuple[Part, Sequence[float], float]],
 ) -> dict[tuple[str, int], Noise]:
     """Returns how much healthy parts of one kind differ, if there are many."""
-    medians: dict[tuple[str, int], list[float]] = {}
-    for part, _, value in known:
-        medians.setdefault(_kind(part), []).append(value)
+    medians = grouped((_kind(part), value) for part, _, value in known)
     return {
         kind: differing(values, statistics.median(values))
         for kind, values in medians.items()

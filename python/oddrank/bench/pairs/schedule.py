@@ -19,6 +19,8 @@ from functools import lru_cache
 from random import Random
 from typing import Any, Literal
 
+from oddrank.finding import grouped
+
 # Up to MOST_FOR_ALL members all meet; larger groups meet in MATCHINGS random matchings. Simulated
 # with 512 nodes, seven find a slow one in 99 % of runs and leave 0.3 others for the recheck.
 MOST_FOR_ALL = 64
@@ -199,8 +201,5 @@ def unpack_teams(text: str) -> Teams:
     half = len(data) // 2
     pairs = zip(data[:half], data[half:], strict=True)
     numbers = array("H", bytes(byte for pair in pairs for byte in pair))
-    teams: dict[int, list[int]] = {}
-    for rank, number in enumerate(numbers):
-        if number:
-            teams.setdefault(number, []).append(rank)
+    teams = grouped((number, rank) for rank, number in enumerate(numbers) if number)
     return [tuple(teams[number]) for number in sorted(teams)]

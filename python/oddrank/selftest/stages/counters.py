@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from oddrank import _native
-from oddrank.control.stages import Context, Node, RunState, Skip, Stage, node_of
+from oddrank.control.stages import Context, RunState, Skip, Stage, node_of
 from oddrank.errors import OddrankError
-from oddrank.finding import Evidence, Finding, Level, Row, Who, duration, ranks_text
+from oddrank.finding import Evidence, Finding, Level, Row, Who, duration, grouped, ranks_text
 from oddrank.machine import nvml, placement, small_file
 from oddrank.machine.device import GPU
 from oddrank.selftest import Options
@@ -227,10 +227,8 @@ def _judge_growth(run: RunState, results: Mapping[int, Grown]) -> list[Finding]:
 
 def _most_gpus(run: RunState, name: str, ranks: Mapping[int, Mapping[str, int]]) -> list[list[int]]:
     """Returns ranks by node, for nodes on which most GPUs, and at least _FEW, count it."""
-    gpus: dict[Node, list[int]] = {}
-    for rank, places in ranks.items():
-        if is_gpus(name, places):
-            gpus.setdefault(node_of(run.states[rank]), []).append(rank)
+    own = (rank for rank, places in ranks.items() if is_gpus(name, places))
+    gpus = grouped((node_of(run.states[rank]), rank) for rank in own)
     sizes = Count(map(node_of, run.states.values())) if gpus else Count()
     return [
         group for node, group in gpus.items() if len(group) >= _FEW and 2 * len(group) > sizes[node]

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any, cast
 
 from oddrank.control.stages import Context, RunState, Stage, nodes_of
-from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text, size_text
+from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text, size_text, some
 from oddrank.machine import device
 from oddrank.selftest import Options, facts
 from oddrank.selftest.facts import Difference, Fact, Facts, Group, Here, compare, shared_gpus
-from oddrank.selftest.nodes import Places, node_or_rank, some
+from oddrank.selftest.nodes import Places, node_or_rank
 from oddrank.selftest.stages.device import without_part
 
 _MOST_TOLD = 12

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Stage
-from oddrank.finding import Evidence, Finding, Level, Row, Who, duration
+from oddrank.finding import Evidence, Finding, Level, Row, Who, duration, grouped
 from oddrank.machine import process_state, small_file
 from oddrank.selftest import Options
 from oddrank.selftest.nodes import by_lowest_rank, hosts, leads, pack_leaders
@@ -192,10 +192,7 @@ def _through(one: Tried) -> Tried:
 
 def _judge_path(seen: Mapping[Who, Tried], *, asked: bool) -> list[Finding]:
     """Judges one path. seen: node -> its result. asked: whether the user named the path."""
-    bad: dict[str, list[Who]] = {}
-    for node, one in seen.items():
-        if one["state"] not in _UNKNOWN:
-            bad.setdefault(one["state"], []).append(node)
+    bad = grouped((m["state"], node) for node, m in seen.items() if m["state"] not in _UNKNOWN)
     well = {node: one for node, one in seen.items() if one["state"] == ""}
     number = sum(map(len, bad.values()))
     found = []

@@ -9,7 +9,7 @@ from typing import Any, cast
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.errors import OddrankError
-from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
+from oddrank.finding import Evidence, Finding, Level, Row, Who, grouped, ranks_text
 from oddrank.machine import nvml, placement
 from oddrank.machine.device import CPU
 from oddrank.machine.xid import HARDWARE
@@ -210,10 +210,7 @@ def _judge(run: RunState, reply: Mapping[int, Health]) -> list[Finding]:
         found += differences(run, _FACTS, settings, buses)
     found += _of_switches(run, reply)
     found += _shared(run, reply)
-    unread: dict[str, list[int]] = {}
-    for rank, values in reply.items():
-        if "unknown" in values:
-            unread.setdefault(values["unknown"], []).append(rank)
+    unread = grouped((one["unknown"], rank) for rank, one in reply.items() if "unknown" in one)
     for why, ranks in unread.items():
         seen = Evidence(why, "NVML")
         found.append(UNKNOWN_HEALTH.found(Who("rank"), seen, ranks=ranks_text(ranks), why=why))
@@ -242,9 +239,7 @@ def _shared(run: RunState, reply: Mapping[int, Health]) -> Iterable[Finding]:
             seen = Evidence(f"on the GPU besides this rank: {why}", "NVML processes")
             yield of_gpu(SHARED, run, rank, seen, by=why)
         return
-    ranks: dict[str, list[int]] = {}
-    for rank, why in by.items():
-        ranks.setdefault(why, []).append(rank)
+    ranks = grouped((why, rank) for rank, why in by.items())
     ways = sorted(ranks.items(), key=lambda way: -len(way[1]))[:_MOST_VALUES]
     every = (Evidence(f"{why}: {ranks_text(who)}", "NVML processes") for why, who in ways)
     told = {"ranks": ranks_text(by), "by": ", ".join(dict(ways))}

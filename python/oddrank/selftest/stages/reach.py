@@ -11,7 +11,7 @@ from typing import TypeAlias, TypedDict
 
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage
-from oddrank.finding import Evidence, Finding, Level, Row, Who
+from oddrank.finding import Evidence, Finding, Level, Row, Who, grouped
 from oddrank.machine import small_file
 from oddrank.selftest import Options, connections, reach_matrix
 from oddrank.selftest.connections import GLOO, NCCL, RENDEZVOUS, Listening, Place
@@ -182,10 +182,8 @@ def _over(way: str) -> str:
 
 def _same_addresses(network: Network, way: str) -> tuple[Evidence, ...]:
     """Shows nodes with the same address, as container bridges have: they reach themselves."""
-    owners: dict[str, list[int]] = {}
-    for node, said in enumerate(network.listening):
-        if way in said["ways"]:
-            owners.setdefault(said["ways"][way]["address"], []).append(node)
+    ways = ((node, said["ways"].get(way)) for node, said in enumerate(network.listening))
+    owners = grouped((own["address"], node) for node, own in ways if own)
     twins = [(address, nodes) for address, nodes in owners.items() if len(nodes) > 1]
     return tuple(
         Evidence(

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, TypedDict
 
 from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
-from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
+from oddrank.finding import Evidence, Finding, Level, Row, Who, grouped, ranks_text
 from oddrank.job import job_name
 from oddrank.peers import MANY
 from oddrank.selftest import Options, speed_judge
@@ -310,9 +310,7 @@ _HOST = ("top  (on that host)",)
 
 def of_slow(run: RunState, slow: Iterable[Slow]) -> list[Finding]:
     """Makes one finding per rank or node, of all its slow figures; the worst first."""
-    by_ranks: dict[tuple[int, ...], list[Slow]] = defaultdict(list)
-    for one in slow:
-        by_ranks[one.ranks].append(one)
+    by_ranks = grouped((one.ranks, one) for one in slow)
     named = {rank for ranks in by_ranks for rank in ranks}
     in_nodes = [(named.intersection(node), len(node)) for node in nodes_of(run)]
     single = {min(here) for here, size in in_nodes if len(here) == 1 and size > _LEAST_BESIDE}
