@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -47,11 +48,8 @@ def summary() -> list[str]:
 
 
 def _is_main_interpreter() -> bool:
-    try:
-        main: bool = import_module("_thread")._is_main_interpreter()  # from 3.13 on
-        return main
-    except AttributeError:
-        pass
+    with suppress(AttributeError):
+        return bool(import_module("_thread")._is_main_interpreter())  # from 3.13 on
     try:
         interpreters = import_module("_xxsubinterpreters")
     except ImportError:

@@ -11,6 +11,7 @@ is not armed, nothing is noted.
 import math
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -136,13 +137,8 @@ def _parsed(text: str, begin: int | None) -> Pause | None:
     """Returns the pause that a text notes; None if it notes none: a file may hold anything."""
     kind, _, rest = text.partition(" ")
     seconds, _, what = rest.partition(" ")
-    for known in get_args(Kind):
-        if kind == known:
-            try:
-                limit = float(seconds)
-            except ValueError:
-                return None
-            if not (math.isfinite(limit) and limit > 0):
-                return None
+    known = next((one for one in get_args(Kind) if one == kind), None)
+    with suppress(ValueError):
+        if known and 0 < (limit := float(seconds)) < math.inf:
             return Pause(known, limit, what, None if begin is None else begin / 1e9)
     return None

@@ -8,7 +8,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from oddrank import launch
@@ -341,10 +341,9 @@ def terminal_width(stream: TextIO) -> int | None:
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given) > 0:
         return int(given)
-    try:
+    with suppress(OSError, ValueError):
         return os.get_terminal_size(stream.fileno()).columns or None
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def _all_numbers(cells: Iterable[str]) -> bool:
@@ -355,14 +354,11 @@ def _all_numbers(cells: Iterable[str]) -> bool:
 
 def _has_style(stream: TextIO) -> bool:
     """Returns whether the stream is a terminal that wants colours."""
-    if _plain:
+    if _plain or os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", ""):
         return False
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", ""):
-        return False
-    try:
+    with suppress(ValueError):  # closed
         return stream.isatty()
-    except ValueError:  # closed
-        return False
+    return False
 
 
 def _write(lines: Iterable[Line], stream: TextIO) -> None:

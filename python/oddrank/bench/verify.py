@@ -119,8 +119,7 @@ def turns_of(case: Case, world: int) -> int:
     barrier."""
     if not case.count:
         return 1
-    turns: int = _native.core().bench_turns(case.dtype, case.op, world, case.count, _MOST_TURNS)
-    return turns
+    return int(_native.core().bench_turns(case.dtype, case.op, world, case.count, _MOST_TURNS))
 
 
 def gathered_wrong(

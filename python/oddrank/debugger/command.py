@@ -20,14 +20,9 @@ _HINT = "\n(q or Ctrl-D lets the rank go on; Ctrl-C again does, too)\n"
 @click.command()
 @click.argument("rank", required=False, metavar="[RANK]", type=int)
 @click.option("--pid", type=click.IntRange(min=1), help="Choose this process of the rank.")
-@click.option(
-    "--wait",
-    type=Seconds(min=0, max=7 * 24 * 3600),
-    default=0.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Wait so long for a rank to come to a breakpoint.",
-)
+@click.option("--wait", type=Seconds(0, 7 * 86400), default=0.0, show_default=True,
+              metavar="SECONDS",
+              help="Wait so long for a rank to come to a breakpoint.")  # fmt: skip
 def command(rank: int | None, pid: int | None, wait: float) -> int:
     """Debug a rank that waits in oddrank.breakpoint(), with pdb's commands.
 

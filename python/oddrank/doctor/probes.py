@@ -149,17 +149,9 @@ def _torch() -> Facts:
     facts["rocm"] = torch.version.hip
     facts["folder"] = str(Path(torch.__file__).parent)
     facts["collectives"] = _native.collective_recorder()
-    distributed = torch.distributed
-    facts["backends"] = (
-        [
-            name
-            for name in ("gloo", "nccl", "mpi", "ucc")
-            if getattr(distributed, f"is_{name}_available")()
-        ]
-        if distributed.is_available()
-        else []
-    )
-    return facts
+    backends = ("gloo", "nccl", "mpi", "ucc") if torch.distributed.is_available() else ()
+    has = {name: getattr(torch.distributed, f"is_{name}_available") for name in backends}
+    return {**facts, "backends": [name for name, is_available in has.items() if is_available()]}
 
 
 def _nccl() -> Facts:

@@ -172,12 +172,9 @@ def _json_line() -> Peel:
             entry = json.loads(told.rstrip(b","))
         except (ValueError, RecursionError):
             return None
-        text = _entry(entry)
-        return (
-            None
-            if text is None
-            else pod + text.encode(errors="replace").replace(b"\n", b"\n" + pod)
-        )
+        if (text := _entry(entry)) is None:
+            return None
+        return pod + text.encode(errors="replace").replace(b"\n", b"\n" + pod)
 
     return peel
 

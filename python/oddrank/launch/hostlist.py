@@ -71,7 +71,7 @@ def _split(text: str) -> Iterator[str]:
             yield text[start:position]
             start = position + 1
         if depth not in (0, 1):
-            raise LaunchError(f"host list {text[:80]!r} has unbalanced brackets")
+            break
     if depth:
         raise LaunchError(f"host list {text[:80]!r} has unbalanced brackets")
     yield text[start:]

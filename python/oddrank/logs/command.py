@@ -9,6 +9,7 @@ import click
 from oddrank import render
 from oddrank.cli import CommandGroup, fail_on_option, json_option, refuse_inputs, refuse_shared
 from oddrank.errors import OddrankError
+from oddrank.inputs import Notes
 from oddrank.report import envelope, whole_file, write_json
 
 _MOST_ROWS = 32
@@ -43,7 +44,6 @@ def split(paths: tuple[str, ...], output: str, strip: bool, json_path: str | Non
     Each byte goes to one file: rank3.log, node7-local-rank-3.log where only that is known, and
     no-rank.log for lines without a writer. A line into which another rank wrote is cut there.
     """
-    from oddrank.inputs import Notes
     from oddrank.logs import sources, splitting
 
     refuse_inputs({"--json": json_path}, paths)
@@ -70,7 +70,6 @@ def merge(paths: tuple[str, ...], output: str | None, strip: bool, json_path: st
     Lines without a time stay behind the line before them. On stdout, escape sequences and control
     characters of the logs are left out.
     """
-    from oddrank.inputs import Notes
     from oddrank.logs import merging, sources
 
     if output == "-":
@@ -107,7 +106,6 @@ def first_error(paths: tuple[str, ...], json_path: str | None, fail_on: frozense
     Equal failures of several ranks are one line. What follows from others is said to: ranks that
     lost a peer, that timed out waiting, that the launcher ended.
     """
-    from oddrank.inputs import Notes
     from oddrank.logs import findings, sources
     from oddrank.logs import first_error as first_error_
 

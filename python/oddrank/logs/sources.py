@@ -9,7 +9,6 @@ from oddrank.inputs import Item, Notes, files
 from oddrank.triage.evidence import log_lines
 from oddrank.triage.facts import Process
 
-_CHUNK = 1 << 17  # what was read stays in a core's cache while it is cut
 _MOST_NAME = 80
 _NO_WRITER = "no-rank"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -21,11 +20,6 @@ class Source:
 
     item: Item
     writers: log_lines.Writers
-
-    def chunks(self) -> Iterator[bytes]:
-        with open(self.item.path, "rb", buffering=0) as file:
-            while chunk := file.read(_CHUNK):
-                yield chunk
 
 
 @contextmanager

@@ -6,13 +6,11 @@ Ranks compute on GPUs if each of them has one to itself, else on the CPU.
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from oddrank import _native
+from oddrank.launch import Launch
 from oddrank.machine import small_file
-
-if TYPE_CHECKING:
-    from oddrank.launch import Launch
 
 CPU, GPU = "CPU", "GPU"
 # Device -> the backend of torch.distributed that fits it.
@@ -36,7 +34,7 @@ class GpuFacts(TypedDict):
     obstacle: str  # why the part _cuda can't use NCCL
 
 
-def facts(launch: "Launch") -> GpuFacts:
+def facts(launch: Launch) -> GpuFacts:
     import torch
 
     gpus = torch.cuda.device_count()
@@ -96,7 +94,7 @@ def choose(ranks: Collection[GpuFacts]) -> str:
     return GPU if alone else CPU
 
 
-def gpu_index(launch: "Launch") -> int:
+def gpu_index(launch: Launch) -> int:
     """Returns the index of this rank's GPU among those that CUDA shows it."""
     import torch
 
@@ -117,7 +115,7 @@ def name_of_gpu(facts: Mapping[str, Any], local_rank: int) -> str:
     return f"GPU {name}" if name.isdigit() else name
 
 
-def free_bytes(device: str, launch: "Launch") -> float:
+def free_bytes(device: str, launch: Launch) -> float:
     """Returns the bytes free for this rank: on its GPU, or its equal share of the host's."""
     if device == GPU:
         import torch
@@ -126,7 +124,7 @@ def free_bytes(device: str, launch: "Launch") -> float:
     return free_host_memory() / launch.local_world
 
 
-def usable_bytes(device: str, launch: "Launch") -> float:
+def usable_bytes(device: str, launch: Launch) -> float:
     """Returns the bytes that a rank's buffers may take; gloo takes as much again for itself."""
     return free_bytes(device, launch) * _USABLE[device]
 

@@ -6,14 +6,11 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from oddrank import _native
+from oddrank.launch import Launch
 from oddrank.machine import small_file
 from oddrank.machine.device import gpu_index
-
-if TYPE_CHECKING:
-    from oddrank.launch import Launch
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -39,7 +36,7 @@ class Placement:
     switch: str | None
 
 
-def of_rank(launch: "Launch") -> Placement:
+def of_rank(launch: Launch) -> Placement:
     """Returns the placement of this rank's GPU. OddrankError without _cuda or a usable driver."""
     return of_gpu(gpu_index(launch))
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 
@@ -26,18 +27,9 @@ class Xid:
     broken: bool = False
 
 
-def _gpu(text: str, *, fatal: bool = True, broken: bool = True) -> Xid:
-    return Xid(text, "gpu", fatal, broken)
-
-
-def _application(text: str) -> Xid:
-    return Xid(text, "application", True)
-
-
-def _either(text: str) -> Xid:
-    return Xid(text, "either", True)
-
-
+_gpu = partial(Xid, whose="gpu", fatal=True, broken=True)
+_application = partial(Xid, whose="application", fatal=True)
+_either = partial(Xid, whose="either", fatal=True)
 _COPY, _VIDEO = "its copy engine raised an exception", "its video engine raised an exception"
 
 XIDS: dict[int, Xid] = {

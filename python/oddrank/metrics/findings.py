@@ -163,7 +163,8 @@ def _told(s: Suspect, unit: str) -> dict[str, Any]:
         **{name: _whole(s[name]) for name in ("first", "at", "fired")},
         **{name: _number(s[name]) for name in ("level", "value")},
         "exact": _number(s["value"], 8), "exact_before": _number(s["level"], 8),
-        "rows": _rows(s["count"]), "known": _rows(s["known"]), "writers": s["known"],
+        "rows": _times(s["count"], "row"), "known": _times(s["known"], "row"),
+        "writers": s["known"],
         "iterations": _times(s["count"], "iteration"), "count": s["count"], "share": s["share"],
         "rose": f"fell{slowly} by {s['share']:.1%}" if s["kind"] == "slower" else f"rose{slowly}",
         "unit": f" {unit}" if s["kind"] == "slower" else "",
@@ -228,10 +229,6 @@ def _whole(iteration: float | None) -> str:
 
 def _number(value: float | None, digits: int = 4) -> str:
     return "?" if value is None else number_text(value, digits)
-
-
-def _rows(count: float) -> str:
-    return _times(count, "row")
 
 
 def _times(count: float, what: str) -> str:

@@ -10,11 +10,6 @@ from oddrank.replicas.nonfinite import NonfiniteError, NonfiniteWatch, watch_non
 from oddrank.replicas.watch import ReplicasDifferError, Watch, watch
 
 __all__ = [
-    "NonfiniteError",
-    "NonfiniteWatch",
-    "ReplicasDifferError",
-    "Watch",
-    "check",
-    "watch",
+    "NonfiniteError", "NonfiniteWatch", "ReplicasDifferError", "Watch", "check", "watch",
     "watch_nonfinite",
-]
+]  # fmt: skip

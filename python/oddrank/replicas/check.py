@@ -80,11 +80,9 @@ class Checker:
         # A rank that waits in a group which another one no longer has would wait for ever.
         every_groups = groups.gather(world, digests.of_bytes(json.dumps(texts).encode()))
         if facts is not None or every_groups != self._agreed:
-            own = (
-                {}
-                if facts is None
-                else majority.facts(as_module(self._module), self._optimizer, facts)
-            )
+            own: Mapping[str, str] = {}
+            if facts is not None:
+                own = majority.facts(as_module(self._module), self._optimizer, facts)
             found = self._agree(world, texts, own, places.unmatched())
             if any(one.cause == "different-groups" for one in found):
                 seconds = time.perf_counter() - began
@@ -210,10 +208,8 @@ def _compare(
     if len({head[: digests.BYTES] for head in heads}) > 1:
         texts = groups.gather_any(group, layout)
         every = {rank: json.loads(text) for rank, text in zip(ranks, texts, strict=True)}
+        kept = {(what, name): i for i, (what, name, *_) in enumerate(lines)}
         other, lines = majority.layouts(ranks, every)
-        kept = {
-            (what, name): i for i, (what, name, _, _) in enumerate(one.line() for one in members)
-        }
         chosen = [kept[what, name] for what, name, _, _ in lines]
         members, own = [members[i] for i in chosen], [own[i] for i in chosen]
     told = groups.gather(group, b"".join(own)) if own else []

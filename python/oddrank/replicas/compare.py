@@ -130,18 +130,13 @@ def first_difference(one: Any, other: Any, between: str = ", ") -> str:
             relative = max(relative, float((apart / most.clamp_min(_TINY))[finite].max()))
     if first < 0:  # the file has changed since its digest was made
         return "other digest"
-    values = [
-        text_of(bytes(t[first : first + 1].view(torch.uint8).tolist()), one.dtype) for t in pair
-    ]
-    both = between.join(values)
+    content = (bytes(t[first : first + 1].view(torch.uint8).tolist()) for t in pair)
+    both = between.join(text_of(each, one.dtype) for each in content)
     text = f"scalar: {both}"
     if one.dim():
-        index = index_of(first, shape)
-        text = f"{count} of {one.numel()} elements, first at {index}: {both}"
+        text = f"{count} of {one.numel()} elements, first at {index_of(first, shape)}: {both}"
     if unlike:
         text += f"; {unlike} are NaN or infinite in one of the two"
-    return (
-        text
-        if largest < 0
-        else (f"{text}; largest difference {largest:.4g} (relative {relative:.4g})")
-    )
+    if largest >= 0:
+        text += f"; largest difference {largest:.4g} (relative {relative:.4g})"
+    return text

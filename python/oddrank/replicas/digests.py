@@ -51,10 +51,8 @@ def of_blocks(tensor: Any, block: int, begin: int, end: int) -> bytes:
     """Returns 16 bytes for each block of bytes [begin, end) of the elements in row-major order."""
     part = _part(tensor, begin, end)
     last = begin + size_of(part)
-    blocks: bytes = _native.core().digest_blocks(
-        [(part.data_ptr() - begin, begin, last)] if last > begin else [], block, _threads()
-    )
-    return blocks
+    ranges = [(part.data_ptr() - begin, begin, last)] if last > begin else []
+    return bytes(_native.core().digest_blocks(ranges, block, _threads()))
 
 
 def content(tensor: Any, begin: int, end: int) -> bytes:
@@ -75,8 +73,7 @@ def size_of(tensor: Any) -> int:
 def of_bytes(data: bytes) -> bytes:
     """Returns the digest of bytes as those of a tensor."""
     held = ctypes.create_string_buffer(data, max(1, len(data)))
-    digest: bytes = _native.core().digest_blocks([(ctypes.addressof(held), 0, len(data))])
-    return digest
+    return bytes(_native.core().digest_blocks([(ctypes.addressof(held), 0, len(data))]))
 
 
 def _plain(tensor: Any) -> Any:

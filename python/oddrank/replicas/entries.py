@@ -75,14 +75,9 @@ def _every(
         placed = places(name, parameter)
         if PARAMS in what:
             yield name, PARAMS, parameter, placed
-        if GRADS in what and parameter.grad is not None:
-            own = hasattr(parameter.grad, "placements")
-            yield (
-                f"{name}.grad",
-                GRADS,
-                parameter.grad,
-                (places(name, parameter.grad) if own else placed),
-            )
+        if GRADS in what and (grad := parameter.grad) is not None:
+            where = places(name, grad) if hasattr(grad, "placements") else placed
+            yield f"{name}.grad", GRADS, grad, where
     own_statistics = _own_statistics(inner)
     for buffer, name in _names(inner.named_buffers(remove_duplicate=False)):
         placed = places(name, buffer)

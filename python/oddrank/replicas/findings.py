@@ -178,9 +178,8 @@ def _values(place: Mapping[str, Any] | None) -> str:
 def _seen(place: Mapping[str, Any] | None) -> str:
     if not place:
         return ""
-    return f"{place['different']} of {place['blocks']} blocks of {place['block_bytes']} bytes" + (
-        _values(place)
-    )
+    blocks = f"{place['different']} of {place['blocks']} blocks of {place['block_bytes']} bytes"
+    return blocks + _values(place)
 
 
 def _short(value: Any) -> str:

@@ -18,6 +18,7 @@ _DEADLINES: dict[Depth, float] = {"quick": 120, "normal": 300, "full": 1800}
 # Depth -> seconds after which no further stage begins, except those that recheck or close one.
 _ENOUGH: dict[Depth, float] = {"quick": 40}
 
+_LIMITS = ", ".join(f"{s.name} {s.seconds:g} s" for s in choose(TABLE, Options("full")).stages)
 # Every node tries each path in a process of its own.
 _MOST_PATHS = 8
 
@@ -61,20 +62,12 @@ def _paths(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 @click.option("--path", "paths", metavar="DIR", multiple=True, callback=_paths,
               help="Try this folder's file system on every node; may be repeated. Always tried:"
               " the working directory, $HOME, and $TMPDIR or /tmp.")  # fmt: skip
-@click.option(
-    "--deadline",
-    type=cli.Seconds(5, 86400),
-    metavar="SECONDS",
-    help="Time limit for the whole run, from the start of each rank (60, 60s or 5m). Names what"
-    " hangs then; 2 s later no process is left. Default:"
-    f" {_DEADLINES['quick']:g} with --quick, {_DEADLINES['normal']:g},"
-    f" {_DEADLINES['full']:g} with --full. Each stage also has its own limit: join"
-    f" {JOIN_SHARE:.0%} of the whole, "
-    + ", ".join(
-        f"{stage.name} {stage.seconds:g} s" for stage in choose(TABLE, Options("full")).stages
-    )
-    + ".",
-)
+@click.option("--deadline", type=cli.Seconds(5, 86400), metavar="SECONDS",
+              help="Time limit for the whole run, from the start of each rank (60, 60s or 5m)."
+              " Names what hangs then; 2 s later no process is left. Default:"
+              f" {_DEADLINES['quick']:g} with --quick, {_DEADLINES['normal']:g},"
+              f" {_DEADLINES['full']:g} with --full. Each stage also has its own limit: join"
+              f" {JOIN_SHARE:.0%} of the whole, {_LIMITS}.")  # fmt: skip
 @click.option("--write-exclude", "exclude_path", metavar="FILE",
               callback=cli.writable(exclude.ADVICE),
               help="Write the names of nodes to leave out, one per line: sbatch --exclude=./FILE."

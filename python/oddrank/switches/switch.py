@@ -202,10 +202,7 @@ class Switch:
 
     def _tell(self, text: str) -> None:
         if self._store.rank == 0:
-            self._say(text)
-
-    def _say(self, text: str) -> None:
-        render.progress(f"oddrank: switch {self.path}: {text}", sys.stderr)
+            render.progress(f"oddrank: switch {self.path}: {text}", sys.stderr)
 
 
 class _Folder:

@@ -3,15 +3,13 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
+from oddrank.launch import Launch
 from oddrank.machine import nvml, placement
 from oddrank.selftest import probes
-
-if TYPE_CHECKING:
-    from oddrank.launch import Launch
 
 _PATIENCE = 30.0
 
@@ -43,7 +41,7 @@ _SECONDS, _MOST_CALLS = 0.02, 200
 reasons: dict[str, str] = {}
 
 
-def kind(launch: "Launch") -> str:
+def kind(launch: Launch) -> str:
     """Returns the GPU's model or MIG profile, and its power cap: a lower cap makes it slower."""
     gpu = placement.of_rank(launch)
     reply = _asked(gpu)
@@ -52,7 +50,7 @@ def kind(launch: "Launch") -> str:
     return f"{name}, {cap // 1000} W" if cap else str(name)
 
 
-def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]]:
+def speed(launch: Launch, repeats: Mapping[str, int]) -> dict[str, list[float]]:
     """Measures GB/s of the GPU's memory and its link to the host, TFLOP/s of matrix products."""
     cuda, place = _native.cuda(), placement.of_rank(launch)
     index = place.index
@@ -70,7 +68,7 @@ def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]
     return {name: values for name, values in found.items() if name in repeats}
 
 
-def alone(launch: "Launch", metric: str) -> str:
+def alone(launch: Launch, metric: str) -> str:
     """Returns the PCIe switch of a figure of its link: GPUs below one share it.
 
     If the kernel shows no switch, the GPUs of a host take turns: any two may share one.
@@ -80,7 +78,7 @@ def alone(launch: "Launch", metric: str) -> str:
     return placement.of_rank(launch).switch or "PCIe"
 
 
-def fingerprint(launch: "Launch", seconds: float) -> probes.GpuPrints:
+def fingerprint(launch: Launch, seconds: float) -> probes.GpuPrints:
     """Computes the fingerprint of every multiprocessor, repeatedly for so many seconds."""
     cuda, place = _native.cuda(), placement.of_rank(launch)
     cuda.set_rank(launch.rank)

@@ -5,17 +5,14 @@ import os
 import platform
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, suppress
 
 from oddrank import _native
+from oddrank.launch import Launch
+from oddrank.machine import small_file
 from oddrank.machine.device import CPU, free_bytes
 from oddrank.machine.placement import bound_to
 from oddrank.selftest import probes
-
-if TYPE_CHECKING:
-    from oddrank.launch import Launch
-
 
 # A repeat is the fastest of so many slices of the buffer.
 _SLICES = 4
@@ -31,12 +28,12 @@ A_TURN = 1
 _MEMORY = {"host_read": "read", "host_write": "write", "host_copy": "copy"}
 
 
-def kind(launch: "Launch") -> str:
+def kind(launch: Launch) -> str:
     """Returns the CPU's model and the size of the buffer, of which caches hold a part."""
     return f"{cpu_model()}, {platform.machine()}, {_bytes(launch) >> 20} MiB"
 
 
-def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]]:
+def speed(launch: Launch, repeats: Mapping[str, int]) -> dict[str, list[float]]:
     """Measures GB/s and GFLOP/s by CPU time: time of other programs on its cores does not count."""
     found: dict[str, list[float]] = {}
     core = _native.core()
@@ -58,11 +55,11 @@ def at(number: int) -> AbstractContextManager[object]:
     return bound_to({cores[number % len(cores)]})
 
 
-def alone(launch: "Launch", metric: str) -> str:
+def alone(launch: Launch, metric: str) -> str:
     return ""
 
 
-def fingerprint(launch: "Launch", seconds: float) -> probes.Prints:
+def fingerprint(launch: Launch, seconds: float) -> probes.Prints:
     """Computes fingerprints on this rank's part of the host's cores, for so many seconds."""
     core = _native.core()
     seen = []
@@ -78,7 +75,7 @@ def fingerprint(launch: "Launch", seconds: float) -> probes.Prints:
     return probes.summary(platform.machine(), core.golden_fingerprint(), seen)
 
 
-def _bytes(launch: "Launch") -> int:
+def _bytes(launch: Launch) -> int:
     """Returns the bytes of each of two buffers: more than the caches hold, if memory allows.
 
     A power of two: ranks with a little less free memory are still compared with the others.
@@ -90,23 +87,14 @@ def _bytes(launch: "Launch") -> int:
 
 def _last_cache(folder: str = "/sys/devices/system/cpu/cpu0/cache") -> int:
     """Returns the bytes of the largest cache; 0 if unknown."""
-    found = 0
-    for path in glob.glob(f"{folder}/index*/size"):
-        try:
-            with open(path, encoding="ascii") as file:
-                found = max(found, int(file.read().strip().removesuffix("K")) << 10)
-        except (OSError, ValueError):
-            continue
-    return found
+    sizes = (small_file(path).removesuffix("K") for path in glob.glob(f"{folder}/index*/size"))
+    return max((int(size) << 10 for size in sizes if size.isdecimal()), default=0)
 
 
 def cpu_model(path: str = "/proc/cpuinfo") -> str:
     """Returns the CPU's model by the kernel; else what Python's platform module says."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.startswith(("model name", "CPU part", "cpu model")):
-                    return line.partition(":")[2].strip()[:80]
-    except OSError:
-        pass
+    with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.startswith(("model name", "CPU part", "cpu model")):
+                return line.partition(":")[2].strip()[:80]
     return (platform.processor() or platform.machine())[:80]

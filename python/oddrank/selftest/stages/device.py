@@ -3,18 +3,16 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Evidence, Finding, Row, Who, fold, size_text
+from oddrank.launch import Launch
 from oddrank.machine.device import BACKENDS, CPU, GPU, choose, free_bytes, gpu_index
 from oddrank.selftest import Depth, Options, facts, gpus
 from oddrank.selftest.probes import gpu, host
-
-if TYPE_CHECKING:
-    from oddrank.launch import Launch
 
 _NAME = "device"
 _CPU_BYTES = 64 << 20
@@ -116,7 +114,7 @@ def backend(run: RunState) -> str:
 
 
 def memory_to_verify(
-    device: str, launch: "Launch", depth: Depth = "normal", *, alone: bool = True
+    device: str, launch: Launch, depth: Depth = "normal", *, alone: bool = True
 ) -> int:
     """Returns the bytes to verify, which do not endanger the host; whole MiB.
 
@@ -135,7 +133,7 @@ def memory_to_verify(
 
 
 def verify(
-    device: str, launch: "Launch", size: int, *, thorough: bool = False, enough: float = _PATIENCE
+    device: str, launch: Launch, size: int, *, thorough: bool = False, enough: float = _PATIENCE
 ) -> Result:
     """Writes and reads patterns (thorough: all of them, as far as `enough` seconds allow)."""
     total = None
