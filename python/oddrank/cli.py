@@ -54,6 +54,7 @@ _EPILOG = (
     " named); 2 could not run; 3 incomplete (deadline or signal, and none named)."
     " torchrun turns all but 0 into 1: read the verdict from --json FILE."
 )
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # Set by a shell that completes a command line: eval "$(_ODDRANK_COMPLETE=bash_source oddrank)".
 _COMPLETE = "_ODDRANK_COMPLETE"
 _INTERRUPTED = 130
@@ -103,12 +104,7 @@ class _LazyGroup(CommandGroup):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
 
-@click.group(
-    cls=_LazyGroup,
-    help=_EXAMPLES,
-    epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+@click.group(cls=_LazyGroup, help=_EXAMPLES, epilog=_EPILOG, context_settings=_SETTINGS)
 @click.version_option(__version__, "-V", "--version", message="oddrank %(version)s")
 def _oddrank() -> None:
     from oddrank import launch
@@ -145,23 +141,17 @@ class Seconds(click.FloatRange):
 def json_option(command: Command) -> Command:
     """Adds `--json FILE`, passed as `json_path: str | None`. Checks that it can be written."""
     return click.option(
-        "--json",
-        "json_path",
-        metavar="FILE",
-        callback=writable(),
+        "--json", "json_path", metavar="FILE", callback=writable(),
         help="File for the report as JSON; - is stdout, then nothing else goes there.",
-    )(command)
+    )(command)  # fmt: skip
 
 
 def html_option(command: Command) -> Command:
     """Adds `--html FILE`, passed as `html_path: str | None`. Checks that it can be written."""
     return click.option(
-        "--html",
-        "html_path",
-        metavar="FILE",
-        callback=_html_file,
+        "--html", "html_path", metavar="FILE", callback=_html_file,
         help="Write the report as one page for a browser, which needs no network.",
-    )(command)
+    )(command)  # fmt: skip
 
 
 def _html_file(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:

@@ -119,12 +119,9 @@ class Poller:
     """
 
     def __init__(
-        self,
-        name: str,
-        turn: Callable[[bytes], float | None],
-        lost: Callable[[Exception], None],
+        self, name: str, turn: Callable[[bytes], float | None], lost: Callable[[Exception], None],
         last: Callable[[], None] = lambda: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._turn, self._lost, self._last = turn, lost, last
         self._stops = False
         self._woken, self._waker = socket.socketpair()

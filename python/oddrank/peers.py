@@ -184,15 +184,10 @@ def _median_of_sorted(values: Sequence[float]) -> float:
 
 
 def compare(
-    measured: Mapping[Name, Sequence[float]],
-    *,
-    smallest: float = 0.03,
-    better: Literal["low", "high"],
-    comparisons: int | None = None,
-    spread: float | None = None,
-    line: float | None = None,
-    good: Collection[Name] = (),
-) -> Comparison[Name]:
+    measured: Mapping[Name, Sequence[float]], *, smallest: float = 0.03,
+    better: Literal["low", "high"], comparisons: int | None = None, spread: float | None = None,
+    line: float | None = None, good: Collection[Name] = (),
+) -> Comparison[Name]:  # fmt: skip
     """Compares each peer's repeats with the others'.
 
     measured: at least two peers, each with at least one value above 0. smallest: the smallest
@@ -231,16 +226,9 @@ def compare(
         error = math.hypot(own_error, other * of_median(others))
         typical.append(error)
         lower = -math.inf if blind else value - reference - z * error
-        found.append(
-            Peer(
-                name,
-                math.exp(sign * value),
-                math.exp(sign * reference),
-                math.expm1(value - reference),
-                math.expm1(lower),
-                count,
-            )
-        )
+        both = math.exp(sign * value), math.exp(sign * reference)
+        effect, least = math.expm1(value - reference), math.expm1(lower)
+        found.append(Peer(name, *both, effect, least, count))
     found.sort(key=lambda peer: -peer.effect)
     margin = (z + _QUANTILE) * statistics.median(typical) + _QUANTILE * differing
     visible = math.inf if blind else line + margin

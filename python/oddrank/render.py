@@ -104,15 +104,11 @@ def progress(text: str, stream: TextIO) -> None:
 
 
 def deliver(
-    report_: Report,
-    json_path: str | None,
-    columns: Sequence[str] = (),
-    rows: Iterable[Sequence[object]] = (),
-    *,
+    report_: Report, json_path: str | None, columns: Sequence[str] = (),
+    rows: Iterable[Sequence[object]] = (), *,
     tables: Sequence[tuple[str, Sequence[str], Iterable[Sequence[object]]]] = (),
-    stdout_is_taken: bool = False,
-    next_once: bool = False,
-) -> bool:
+    stdout_is_taken: bool = False, next_once: bool = False,
+) -> bool:  # fmt: skip
     """Ends a command that judges: prints tables and verdict, then writes the JSON of --json.
 
     tables: (title, columns, rows) of further ones. stdout_is_taken: all of this goes to stderr.

@@ -105,7 +105,6 @@ TWO_NAMES = {
 }
 _BUFFERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
-
 _GUIDE = "NCCL 2.30 user guide, Environment Variables"
 _TORCH = "docs.pytorch.org, ProcessGroupNCCL Environment Variables"
 

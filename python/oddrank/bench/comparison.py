@@ -316,12 +316,9 @@ def _other_setups(a: Saved, b: Saved) -> list[str]:
 
 
 def _differing(
-    ours: Mapping[str, Any],
-    theirs: Mapping[str, Any],
-    *,
-    leave_out: Iterable[str] = (),
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], *, leave_out: Iterable[str] = (),
     absent: str = "unknown",
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     sides = [{name: facts.get(name) for name in {**ours, **theirs}} for facts in (ours, theirs)]
     return [
         f"{_cut(name)} {_told(one, absent)} and {_told(sides[1][name], absent)}"

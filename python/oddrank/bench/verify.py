@@ -152,7 +152,6 @@ def gathered_wrong(
 # Group that ran the case -> end of a sentence.
 _AMONG = {"world": "", "node": " within its node", "across": " across nodes"}
 
-
 # fmt: off
 WRONG_VALUES = Row(
     "wrong-values", "unknown",
@@ -184,12 +183,9 @@ def _wrong(
 
 
 def origin_of(
-    run: RunState,
-    stage: str,
-    seen: Sequence[Mismatch],
-    views: Mapping[int, Collection[int]],
+    run: RunState, stage: str, seen: Sequence[Mismatch], views: Mapping[int, Collection[int]],
     groups: Iterable[Sequence[int]],
-) -> Finding:
+) -> Finding:  # fmt: skip
     """Names the ranks that all members of their group saw wrong: a rank that receives badly sees
     all wrong. If half of a group or more are, the check or something shared may be at fault.
 

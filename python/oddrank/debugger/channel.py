@@ -54,10 +54,9 @@ class Channel:
         while self.is_open and b"\n" not in self._unread:
             if len(self._unread) > _LONGEST_LINE or not self._wait(select.POLLIN, self._end):
                 return self._gone()
-            try:
+            more = b""
+            with suppress(OSError):
                 more = os.read(self._descriptor, 4096)
-            except OSError:
-                more = b""
             if not more:
                 return self._gone()
             self._unread += more

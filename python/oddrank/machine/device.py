@@ -183,11 +183,7 @@ def cgroups(controller: str, proc: str, root: str) -> list[tuple[str, bool]]:
 
     Each of them may limit the process.
     """
-    try:
-        with open(proc, encoding="utf-8", errors="replace") as file:
-            lines = [line.rstrip("\n").split(":", 2) for line in file]
-    except OSError:
-        return []
+    lines = [line.split(":", 2) for line in small_file(proc).splitlines()]
     folders = []
     for _, controllers, path in (line for line in lines if len(line) == 3):
         if controllers and controller not in controllers.split(","):

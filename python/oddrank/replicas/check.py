@@ -138,15 +138,10 @@ class Checker:
         return odd_facts({rank: one["facts"] for rank, one in enumerate(every)}, self._hosts)
 
     def _report(
-        self,
-        found: Sequence[Finding],
-        tensors: Sequence[Entry],
-        skipped: Sequence[Skipped],
-        by_group: Mapping[tuple[int, ...], Any],
-        *,
-        seconds: float,
+        self, found: Sequence[Finding], tensors: Sequence[Entry], skipped: Sequence[Skipped],
+        by_group: Mapping[tuple[int, ...], Any], *, seconds: float,
         odd: Sequence[majority.Outlier] = (),
-    ) -> Report:
+    ) -> Report:  # fmt: skip
         import torch.distributed as dist
 
         size = sum(digests.size_of(one.tensor) for one in tensors)

@@ -27,7 +27,6 @@ _NEXT_NONFINITE = {
     "step-grad": "look at what happens between backward and step: clipping, scaling, accumulation",
 }
 
-
 # fmt: off
 DIFFERENT_BITS = Row(
     "different-bits", "different", "{who} {hold} other bits than {rest} in {part}: {tensor}{place}",
@@ -188,12 +187,9 @@ def _short(value: Any) -> str:
 
 
 def different_files(
-    paths: Sequence[str],
-    odd: Sequence[int],
-    tensors: Sequence[str],
-    told: Mapping[str, str],
+    paths: Sequence[str], odd: Sequence[int], tensors: Sequence[str], told: Mapping[str, str],
     compared: int,
-) -> Finding:
+) -> Finding:  # fmt: skip
     """Checkpoints differ. odd: numbers of the files that differ from most, or none."""
     named = ", ".join(paths[i] for i in odd)
     how = f" ({told[tensors[0]]})" if tensors[0] in told else ""

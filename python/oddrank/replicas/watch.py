@@ -74,13 +74,9 @@ class Watch(Handle):
     """A running comparison. `report` is the last one, None before the first step."""
 
     def __init__(
-        self,
-        checker: Checker,
-        optimizer: Any,
-        every: int,
-        on_diff: OnDiff,
+        self, checker: Checker, optimizer: Any, every: int, on_diff: OnDiff,
         facts: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.report: Report | None = None
         self.steps = 0
         self._checker, self._every, self._on_diff, self._facts = checker, every, on_diff, facts

@@ -413,7 +413,6 @@ NETWORK_FACTS = (
     Fact("rdma_ports", ports, "breaks"),
 )
 
-
 # Variables in which a container's runtime or image names the image.
 _IMAGE_VARIABLES = (
     "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "SLURM_CONTAINER_IMAGE",
@@ -422,7 +421,6 @@ _IMAGE_VARIABLES = (
 
 # git may wait for a file system that does not answer.
 _GIT_SECONDS = 20.0
-
 
 _MAPS = Path("/proc/self/maps")
 

@@ -96,12 +96,9 @@ def note_device(stage: AnyStage, run: RunState) -> None:
 
 
 def conclude(
-    outcome: Outcome,
-    launch: Launch,
-    left_out: Mapping[str, str],
-    files: Mapping[str, str | None],
+    outcome: Outcome, launch: Launch, left_out: Mapping[str, str], files: Mapping[str, str | None],
     fail_on: frozenset[str],
-) -> int:
+) -> int:  # fmt: skip
     """Prints the verdict and writes the wanted files; returns every rank's exit code.
 
     files: option -> the path that it names. left_out: stages not asked for, and why.

@@ -80,7 +80,6 @@ TABLE = (
     Metric("gemm_fp8", "fp8 matrix product", "TFLOP/s", _GEMM, "gpu", 9, 45),
 )
 
-
 Node = tuple[int, ...]
 
 Values = Mapping[int, Sequence[float]]
@@ -351,12 +350,9 @@ def _by_class(
 
 
 def _compared(
-    nodes: Sequence[Node],
-    comparisons: int,
-    good: Mapping[str, Collection[int]],
-    row: tuple[Metric, str, Values],
-    before: Class | None,
-) -> Class:
+    nodes: Sequence[Node], comparisons: int, good: Mapping[str, Collection[int]],
+    row: tuple[Metric, str, Values], before: Class | None,
+) -> Class:  # fmt: skip
     """Compares the ranks of a class by one metric, and their nodes. The rest: see `look`."""
     metric, name, measured = row
 

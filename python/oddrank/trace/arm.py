@@ -345,7 +345,6 @@ step: Callable[[SupportsIndex], None] = _native.core().step
 mark: Callable[[str], None] = _native.core().mark
 section: "Callable[[str], AbstractContextManager[object, None]]" = _native.core().section
 
-
 _stepping: "weakref.WeakSet[object]" = weakref.WeakSet()  # the optimizer whose steps count
 
 

@@ -242,10 +242,9 @@ def _also_here(present: Sequence[Job]) -> str:
 
 def _changed(file: Path) -> float:
     """Returns the file's time of change: the last write, or in /dev/shm the process's start."""
-    try:
+    with suppress(OSError):  # removed since
         return file.stat().st_mtime
-    except OSError:  # removed since
-        return 0.0
+    return 0.0
 
 
 def _rank_and_pid(file: Path) -> tuple[str, int, int]:

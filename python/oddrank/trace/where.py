@@ -14,7 +14,6 @@ _MOST_OFF = 3  # functions to name that are not in the stacks
 _UNKNOWN = "  (line unknown: it runs too often to be recorded)"
 _CLOSEST = ("lines", "calls", "where", "off")
 
-
 Group: TypeAlias = list[Rank]
 """Ranks in the same step and collective with the same stacks, all alive or all dead."""
 
@@ -32,13 +31,9 @@ def groups(ranks: Iterable[Rank], *, all_threads: bool = False) -> list[Group]:
 
 
 def text(
-    ranks: Sequence[Rank],
-    job: str,
-    *,
-    all_threads: bool = False,
-    chosen: bool = False,
+    ranks: Sequence[Rank], job: str, *, all_threads: bool = False, chosen: bool = False,
     now: float | None = None,
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     """Returns the lines of `trace where`.
 
     chosen: the user asked for these ranks, not for the job: the heading counts no ranks. Child

@@ -162,7 +162,6 @@ class NativeWire:
 
 Wire: TypeAlias = TorchWire | NativeWire
 
-
 MOST = 41
 # A repeat has as many messages as fit into this time, at least one.
 _REPEAT_SECONDS = 0.02

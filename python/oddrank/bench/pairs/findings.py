@@ -18,7 +18,6 @@ _DETECTED: dict[Unit, str] = {
 }
 _AGAIN = "run it again: other jobs on the network or the host may have been in the way"
 
-
 # fmt: off
 SLOW = Row(
     "slow", "slow", "{who} {be} slow: {figures}",
@@ -111,13 +110,9 @@ def too_noisy(judgement: Judgement, where: Where, effect: float) -> Finding:
 
 
 def nobody_is_slow(
-    who: str,
-    seen: Sequence[tuple[Unit, Where, Judgement]],
-    *,
-    all_met: bool,
-    all_judged: bool,
+    who: str, seen: Sequence[tuple[Unit, Where, Judgement]], *, all_met: bool, all_judged: bool,
     passed: str,
-) -> str:
+) -> str:  # fmt: skip
     """Returns the summary of healthy pairs: the slowdowns that this run could detect.
 
     who: "all N ranks"; or "all N nodes", if their single ranks could not be judged.

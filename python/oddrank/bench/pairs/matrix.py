@@ -125,12 +125,9 @@ class Part:
 
 
 def parts_of(
-    cells: Iterable[Cell],
-    groups: Sequence[tuple[int, ...]],
-    *,
-    directed: bool = True,
+    cells: Iterable[Cell], groups: Sequence[tuple[int, ...]], *, directed: bool = True,
     nodes: Sequence[tuple[int, ...]] = (),
-) -> list[Part]:
+) -> list[Part]:  # fmt: skip
     """Returns the parts, from the smallest claim to the largest; of equal ones the first.
 
     directed: whether to include senders, receivers and ways. groups: the ranks of each number in a

@@ -36,7 +36,6 @@ _SIZES = {"gloo": 16 << 20, "nccl": 256 << 20}
 # Memory in messages: those under way to a rank that has not taken them yet, and torch's own.
 _BUFFERS = 4
 
-
 # Kind of game -> (peer, GB/s from it, us one way) of a rank's meetings.
 Met: TypeAlias = "dict[str, list[tuple[int, list[float], list[float]]]]"
 

@@ -35,7 +35,6 @@ _MOST_TOLD = 4
 
 LOCALISE = "localise"
 
-
 # Collective, dtype, size.
 Asked: TypeAlias = "tuple[str, str, int]"
 

@@ -30,7 +30,6 @@ SNMP = Path("/proc/net/snmp")
 # TCP may retransmit so many segments, and this share of all: every network loses a few.
 _FEW_REPEATED, _SHARE_REPEATED = 20, 0.01
 
-
 # Counter -> its tolerated growth per minute on healthy hardware; None: never judged, as are those
 # of NVML and TCP that have no row. InfiniBand's are named as in sysfs. Tolerated are NVIDIA's
 # limits in DCGM for NVLink and PCIe replays, the InfiniBand specification's bit error rate for
@@ -246,7 +245,6 @@ _LOOK: dict[Scope, tuple[str, ...]] = {
     "port": ("perfquery -x  (or: ethtool -S INTERFACE)", "ibstat", "dmesg -T | grep -i mlx"),
 }
 _MOST_PLACES = 8
-
 
 # fmt: off
 _GREW = "{who} is suspicious: {name} grew by {amount} within {seconds}{where}"

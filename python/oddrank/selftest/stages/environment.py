@@ -45,7 +45,6 @@ STEPS: dict[str, tuple[Fact, ...]] = {
 }
 FACTS = tuple(fact for facts in STEPS.values() for fact in facts)
 
-
 _READ: tuple[Level, str] = ("medium", "read there; whether it hurts depends on the job")
 _DOCTOR = ("oddrank doctor  (on that host)",)
 # fmt: off

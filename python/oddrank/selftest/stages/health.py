@@ -28,7 +28,6 @@ SLOWDOWNS = {0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat (hardware)", 0
 _BY_HARDWARE = 0x08 | 0x40 | 0x80
 _MOST_TEXT = 100
 
-
 # NVML_GPU_RECOVERY_ACTION_*
 _ACTIONS = {
     1: "a reset of the GPU",

@@ -25,7 +25,6 @@ _SERVE_SECONDS = _LISTEN_SECONDS + 2 * _TRY_SECONDS
 _PLAN_BYTES = 60_000
 _PORTS = "/proc/sys/net/ipv4/ip_local_port_range"
 
-
 _WORDS = {
     reach_matrix.REFUSED: "refused",
     reach_matrix.NO_ANSWER: "no answer, the packets are dropped",
