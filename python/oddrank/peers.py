@@ -382,11 +382,8 @@ def _common(
 
 
 def _of_healthy(found: Sequence[Comparison[Name]], smallest: float) -> list[list[float]]:
-    """Returns each figure's deviations from its middle, as logarithms.
-
-    Leaves out peers that are slow in several figures: that is no chance, and many of them would
-    widen the spread.
-    """
+    """Returns each figure's deviations from its middle, as logarithms. Leaves out peers that are
+    slow in several figures: that is no chance, and many of them would widen the spread."""
     slow = Counter(peer.name for one in found for peer in one.peers if peer.lower > LINE * smallest)
     several = {name for name, count in slow.items() if count > 1}
     return [_deviations(one, several) for one in found]

@@ -146,10 +146,8 @@ class Waiting:
 
 
 class _Timeouts:
-    """The timeouts of all process groups of this rank, for as long as a debugger has one rank.
-
-    They hold for collectives that begin from then on.
-    """
+    """The timeouts of all process groups of this rank, for as long as a debugger has one rank. They
+    hold for collectives that begin from then on."""
 
     def __init__(self, deadline: float) -> None:
         self._seconds = deadline + _MORE_SECONDS

@@ -87,9 +87,7 @@ class Judgement:
 
 class _Matrix:
     """How many attempts there are out of each node and into it, and the letters of those failed.
-
-    Few fail: with 64 attempts of each of 10,000 nodes, only those are kept.
-    """
+    Few fail: with 64 attempts of each of 10,000 nodes, only those are kept."""
 
     def __init__(self, rows: Sequence[str]) -> None:
         nodes = len(rows)
@@ -109,10 +107,8 @@ class _Matrix:
                     self.failed_out[node][peer] = self.failed_into[peer][node] = letter
 
     def share(self, node: int) -> float:
-        """Returns the share of its own attempts, or of those at it, that failed: the larger one.
-
-        A single attempt does not count.
-        """
+        """Returns the share of its own attempts, or of those at it, that failed: the larger one. A
+        single attempt does not count."""
         out, into = self.tried_out[node], self.tried_into[node]
         return max(
             len(self.failed_out[node]) / out if out > 1 else 0.0,

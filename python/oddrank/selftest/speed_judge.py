@@ -286,10 +286,8 @@ def _with_common_spreads(classes: Sequence[Class], comparisons: int) -> list[Cla
 
 
 def _with_sure_lines(classes: Sequence[Class], comparisons: int, first: Look) -> list[Class]:
-    """Adds the lines of the recheck, if it has all ranks of the class.
-
-    Ranks that were chosen because they seem slow differ more than the whole class.
-    """
+    """Adds the lines of the recheck, if it has all ranks of the class. Ranks that were chosen
+    because they seem slow differ more than the whole class."""
     found = []
     for same, ranks, nodes in _alike(classes):
         before = first.of(same[0].metric, same[0].name)
@@ -334,10 +332,8 @@ def _by_class(
     names: Mapping[str, Mapping[int, str]],
     shared: Collection[int],
 ) -> Iterator[tuple[str, dict[int, list[float]]]]:
-    """Returns (class, rank -> values) of ranks with values that can be compared.
-
-    Leaves out GPU figures of the ranks in `shared`: others use their GPUs, too.
-    """
+    """Returns (class, rank -> values) of ranks with values that can be compared. Leaves out GPU
+    figures of the ranks in `shared`: others use their GPUs, too."""
     classes: dict[str, dict[int, list[float]]] = defaultdict(dict)
     known = names.get(metric.scope, {})
     for rank, result in results.items():

@@ -114,9 +114,7 @@ def _share_folder(path: Path, like: os.stat_result) -> None:
 
 def _share(made: int, like: os.stat_result, mode: int) -> None:
     """Gives a descriptor's file the folder's group, and a mode; as root the folder's owner, too.
-
-    With root's or another primary group, the job could not read an order in a private folder.
-    """
+    With root's or another primary group, the job could not read an order in a private folder."""
     with suppress(OSError):  # some file systems allow it to nobody
         os.fchown(made, like.st_uid if os.geteuid() == 0 else -1, like.st_gid)
     os.fchmod(made, mode)

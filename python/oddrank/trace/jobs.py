@@ -170,16 +170,14 @@ def started(file: Path) -> int:
 
 def _of_jobs(name: str, present: Sequence[Job]) -> list[Path]:
     """Returns the records of the job with this name, or else of the only one that begins with it.
-
-    Empty if there is none. Raises OddrankError if several jobs begin with `name`.
-    """
+    Empty if there is none. Raises OddrankError if several jobs begin with `name`."""
     names = (name, job.file_name(name))  # as a launcher has it, too: 10.0.0.1:29500
     found = [each for each in present if each.folder.name in names]
     found = found or [each for each in present if name and each.folder.name.startswith(names)]
     called = sorted({each.folder.name for each in found})
     if len(called) > 1:
-        names = some(called, _MOST_NAMES)
-        raise OddrankError(f"{len(called)} jobs begin with {name} ({names}): type more of the name")
+        shown = some(called, _MOST_NAMES)
+        raise OddrankError(f"{len(called)} jobs begin with {name} ({shown}): type more of the name")
     return [file for each in found for file in each.files]
 
 

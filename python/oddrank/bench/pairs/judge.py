@@ -116,10 +116,8 @@ def _together(passes: Passes, nodes: Teams) -> dict[Cell, list[Sequence[Sequence
 
 
 def _combine(ranks: Sequence[Sequence[Sequence[float]]], unit: Unit) -> list[Sequence[float]]:
-    """Returns the sum of ranks' rates between two nodes, pass by pass; for latencies the median.
-
-    If ranks cut a pass into different numbers of parts, adds their means over the whole pass.
-    """
+    """Returns the sum of ranks' rates between two nodes, pass by pass; for latencies the median. If
+    ranks cut a pass into different numbers of parts, adds their means over the whole pass."""
     if len(ranks) == 1:
         return list(ranks[0])
     passes = list(zip(*ranks, strict=True))
