@@ -109,7 +109,7 @@ def test_a_wheel_holds_the_package_and_nothing_else(venv: Path, tmp_path: Path):
     }
     assert "oddrank/py.typed" in names
     assert "oddrank/report.schema.json" in names
-    assert "oddrank/advise/variables.txt" in names
+    assert "oddrank/machine/variables.txt" in names
     assert {"oddrank/SKILL.md", "oddrank/llms.txt", "oddrank/docs/triage.md"} <= {*names}
 
 

@@ -1,9 +1,10 @@
-"""The table of environment variables, which stands in variables.txt."""
+"""The table of environment variables, which stands in machine/variables.txt."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+
+from oddrank.machine import settings
 
 # Short for the values of many rows.
 _VALUES = {
@@ -97,12 +98,11 @@ _RENAMED = {
 def rows() -> Iterator[Variable]:
     """Yields all rows: those of variables.txt, and those that took another name's place."""
     whose = source = ""
-    text = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
-    for line in text.replace("\n ", " ").splitlines():
+    for line in settings.TABLE.splitlines():
         if line.startswith("== "):
             whose, source = line[3:].split(": ", 1)
         elif line and not line.startswith("#"):
-            yield _row(whose, source, line)
+            yield _row(whose, source, line.lstrip("!~+"))
     for name, did, version, instead in _REMOVED:
         yield Variable(name, did, until=f"NCCL {version}", instead=instead, source=_GUIDE)
     for new, takes in _RENAMED.items():
