@@ -195,10 +195,8 @@ def step(number: SupportsIndex, /) -> None: ...
 def count_step() -> None: ...
 def mark(text: str, /) -> None: ...
 
-TRACE_MAGIC: bytes
-"""The bytes with which a record begins."""
-TRACE_LARGEST: int
-"""Bytes of the largest record."""
+TRACE_MAGIC: bytes  # with which a record begins
+TRACE_LARGEST: int  # bytes of the largest record
 
 class TraceExport:
     def __init__(self, path: str, /) -> None: ...
@@ -232,17 +230,11 @@ def run_unpack_snapshot(payload: bytes, /) -> dict[str, Any]:
 def trace_check(on: bool, /) -> None:
     """For tests: compares the shadow stack with the frames after every event."""
 
-def trace_check_result() -> tuple[int, int]:
-    """Returns (events compared, stacks that differed from the frames)."""
-
-def trace_pause_sampler() -> None:
-    """Before a fork, and before Python finalizes."""
-
+def trace_check_result() -> tuple[int, int]: ...  # (events compared, stacks that differed)
+def trace_pause_sampler() -> None: ...  # before a fork, and before Python finalizes
 def trace_resume_sampler() -> None: ...
 def trace_disarm() -> None: ...
-def trace_object() -> object:
-    """For threading.settrace(). None: threads need no hook."""
-
+def trace_object() -> object: ...  # for threading.settrace(); None: threads need no hook
 def trace_raised(raised: str, message: str, at: str, has_ended: bool, /) -> None:
     """at: line, function and file, in lines; of a thread behind a line `thread NAME`."""
 
@@ -286,15 +278,9 @@ class TraceCalls:
         """put, take: bytes; partner: a rank in the group, -1: none. Returns a ticket, or 0."""
     def timed(self, sequence: int | None, bytes: int, begin_ns: int, ns: int, /) -> None: ...
 
-def trace_collective_numbered(ticket: int, number: int, /) -> None:
-    """Call it before trace_collective_closed()."""
-
-def trace_collective_closed(ticket: int, failed: bool, /) -> None:
-    """Call this or the next one, once."""
-
-def trace_collective_issued(ticket: int, /) -> None:
-    """A device goes on with it; its end will not be told."""
-
+def trace_collective_numbered(ticket: int, number: int, /) -> None: ...  # before the next two
+def trace_collective_closed(ticket: int, failed: bool, /) -> None: ...  # this or the next, once
+def trace_collective_issued(ticket: int, /) -> None: ...  # a device goes on, and tells no end
 def trace_collectives(
     path: str, content: bytes | None = None, timed: bool = False
 ) -> list[tuple[Any, ...]]:
@@ -312,10 +298,8 @@ class TraceText:
     ) -> None: ...  # fmt: skip
     def next(self, lines_of: Callable[[str], list[str]]) -> str | None:
         """Returns the text of the oldest events left. lines_of: path -> its source lines."""
-    def lines(self) -> list[tuple[str, int, int]]:
-        """(file, line, count)."""
-    def called(self) -> list[tuple[str, str]]:
-        """(file, qualified name)."""
+    def lines(self) -> list[tuple[str, int, int]]: ...  # (file, line, count)
+    def called(self) -> list[tuple[str, str]]: ...  # (file, qualified name)
     def callers(self) -> list[tuple[tuple[str, str], tuple[str, str]]]:
         """(caller, called) as in called()."""
 
@@ -323,9 +307,7 @@ def trace_text_begin() -> None: ...
 def trace_text_close() -> None: ...
 def trace_text_collect() -> None: ...
 def trace_text_end() -> None: ...
-def trace_text_forked() -> None:
-    """In a forked child: leaves the parent's events to the parent."""
-
+def trace_text_forked() -> None: ...  # in a child: leaves the parent's events to the parent
 def trace_text_printer(tid: int, /) -> None:
     """Sets the native id of the thread that calls next(); it is not shown. 0: there is none."""
 
@@ -344,5 +326,4 @@ def read_stack_files(paths: Sequence[bytes], last: Sequence[int] = ()) -> dict[s
     """Reads each file up to about a line of `last`, 0: all. failed: (index, why)."""
 
 def read_stack_text(text: bytes, /) -> dict[str, Any]: ...
-def has_stacks(path: bytes, /) -> bool:
-    """Whether there is one in the first 16 MiB."""
+def has_stacks(path: bytes, /) -> bool: ...  # whether one is in the first 16 MiB

@@ -7,23 +7,18 @@ build_info: dict[str, str]
 
 # cuda
 def set_rank(rank: int, /) -> None: ...
-def driver_version() -> tuple[int, int] | None:
-    """The newest CUDA that the driver knows; None without a driver."""
-
+def driver_version() -> tuple[int, int] | None: ...  # newest CUDA that it knows; None: no driver
 def runtime_version() -> tuple[int, int]: ...
 def device_count() -> int: ...
 def devices() -> list[dict[str, Any]]: ...
-def memory_info(device: int, /) -> tuple[int, int]:
-    """Returns (free, total) bytes of a GPU, shared by all its processes."""
+def memory_info(device: int, /) -> tuple[int, int]: ...  # (free, total) bytes, of all processes
 
 # bench
 def load_nccl(file: str, source: str, /) -> dict[str, Any]:
     """Loads NCCL once per process. source: how the file was found, for messages."""
 
 def nccl_unique_id() -> bytes: ...
-def nccl_obstacle() -> str:
-    """Returns why this environment allows no communicator, '' if it does."""
-
+def nccl_obstacle() -> str: ...  # why this environment allows no communicator; '': it does
 def gpu_fill(
     device: int, dtype: str, op: str, world: int, turn: int,
     places: Sequence[tuple[int, int, int, int]], *, seconds: float = 60.0,

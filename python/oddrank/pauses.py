@@ -25,8 +25,7 @@ PREFIX = "oddrank:"
 _MORE = "+"
 _ROOM = 32 - len(PREFIX)  # bytes
 _LONGEST = 200  # characters
-_LATE_SECONDS = 30.0
-"""A rank that waits for another one learns of its deadline so much later."""
+_LATE_SECONDS = 30.0  # a rank that waits for another one learns of its deadline so much later
 
 
 @dataclass(frozen=True)

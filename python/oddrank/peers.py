@@ -33,16 +33,11 @@ from typing import Generic, Literal, TypeVar
 from oddrank.errors import OddrankError
 from oddrank.finding import Level, grouped
 
-ALARM = 0.01
-"""Probability that a run names a healthy peer, over all of its comparisons."""
-MANY = 16
-"""Least number of peers whose values estimate the healthy spread."""
-LINE = 2 / 3
-"""A peer is named if its lower bound exceeds this share of the smallest effect looked for."""
-MAD = 1.4826
-"""Standard deviation of a normal distribution, in median absolute deviations."""
-DEGREES_OF_DEVIATION = 0.37
-"""Degrees of freedom that a value adds to `deviation`, which is less efficient."""
+ALARM = 0.01  # probability that a run names a healthy peer, over all of its comparisons
+MANY = 16  # least number of peers whose values estimate the healthy spread
+LINE = 2 / 3  # of the smallest effect looked for: a peer is named if its lower bound exceeds it
+MAD = 1.4826  # standard deviation of a normal distribution, in median absolute deviations
+DEGREES_OF_DEVIATION = 0.37  # of freedom that a value adds to `deviation`: it is less efficient
 _FOUND = 0.95  # share of runs that find the effect `visible`
 _QUANTILE = statistics.NormalDist().inv_cdf(_FOUND)
 _MEDIAN = 1.2533  # standard error of a median, in those of a mean: sqrt(pi / 2)
@@ -53,8 +48,7 @@ Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value", bound=Hashable)
 # Quantiles in steps of 5 %: enough to read the share of iterations above any line.
 _STEPS = 20
-SMALLEST_EFFECT = 3.0
-"""The smallest lateness looked for, in healthy spreads."""
+SMALLEST_EFFECT = 3.0  # the smallest lateness looked for, in healthy spreads
 
 
 @dataclass(frozen=True)
@@ -63,12 +57,9 @@ class Majority(Generic[Name, Value]):
 
     groups: tuple[tuple[Value, tuple[Name, ...]], ...]
     """Each value with its peers, the one with most votes first; of equal ones the first peer's."""
-    count: float
-    """Votes for the first value."""
-    votes: float
-    """All votes."""
-    is_enough: bool
-    """Whether peers with another value may be named."""
+    count: float  # votes for the first value
+    votes: float  # all votes
+    is_enough: bool  # whether peers with another value may be named
 
     @property
     def value(self) -> Value:
@@ -106,10 +97,8 @@ class Peer(Generic[Name]):
     name: Name
     value: float
     reference: float
-    effect: float
-    """How much longer it takes than the reference, as a fraction; negative: shorter."""
-    lower: float
-    """Lower bound of the effect."""
+    effect: float  # how much longer it takes than the reference, as a fraction; negative: shorter
+    lower: float  # lower bound of the effect
     repeats: int
 
 
@@ -119,14 +108,10 @@ class Comparison(Generic[Name]):
 
     peers: tuple[Peer[Name], ...]
     line: float
-    noise: float | None
-    """Standard deviation of a single repeat; None if no peer was measured twice."""
-    spread: float
-    """Standard deviation of healthy peers beyond the noise of their repeats."""
-    visible: float
-    """The smallest effect that 95 of 100 runs name at once; infinite if none would be."""
-    z: float
-    """Standard errors between a peer's effect and its lower bound."""
+    noise: float | None  # standard deviation of a single repeat; None if no peer was measured twice
+    spread: float  # standard deviation of healthy peers beyond the noise of their repeats
+    visible: float  # the smallest effect that 95 of 100 runs name at once; infinite: none would be
+    z: float  # standard errors between a peer's effect and its lower bound
 
     @property
     def level(self) -> Level:

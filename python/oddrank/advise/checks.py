@@ -81,8 +81,7 @@ def nearest(name: str) -> str:
     return upper if upper in KNOWN else next(iter(get_close_matches(upper, alike, 1, _ALIKE)), "")
 
 
-MANY_RANKS = 64
-"""From so many ranks on, NCCL_DEBUG=INFO floods the log of a job."""
+MANY_RANKS = 64  # from so many ranks on, NCCL_DEBUG=INFO floods the log of a job
 # The newest torch known to have its Flight Recorder off by default (FlightRecorder.hpp of 2.7).
 _RECORDER_IS_OFF = (2, 7)
 _MOST_SOCKETS = 64

@@ -120,8 +120,7 @@ def _row(whose: str, source: str, line: str) -> Variable:
     )  # fmt: skip
 
 
-TABLE: dict[str, Variable] = {row.name: row for row in rows()}
-"""Name -> its row."""
+TABLE: dict[str, Variable] = {row.name: row for row in rows()}  # name -> its row
 KNOWN = {
     *TABLE,
     "NCCL_ENV_PLUGIN",

@@ -90,8 +90,7 @@ class Backend(Protocol):
         """Reserves `size` bytes for all cases to come; `buffers` cuts them for each; 0: none."""
 
 
-CACHES = 128 << 20
-"""Bytes, more than any GPU's cache of today (L2: 50 to 126 MiB)."""
+CACHES = 128 << 20  # bytes, more than any GPU's cache of today (L2: 50 to 126 MiB)
 _MOST = 64
 # Alignment of every window, the same on all ranks: registered buffers need equal offsets.
 ALIGNMENT = 512

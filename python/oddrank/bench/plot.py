@@ -11,8 +11,7 @@ from oddrank.errors import OddrankError
 from oddrank.finding import size_text
 from oddrank.pictures import COLOURS, matplotlib, plain
 
-MOST_CURVES = 10
-"""More would look alike."""
+MOST_CURVES = 10  # more would look alike
 MOST_PANELS = 12
 _MOST_LABEL = 60
 _MARKERS = "os^Dv"  # the next one each time the colours repeat

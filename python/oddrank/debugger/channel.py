@@ -20,8 +20,7 @@ from oddrank import job
 from oddrank.errors import OddrankError
 
 _LONGEST_LINE = 1 << 16
-_WRITE_SECONDS = 10.0
-"""A client that takes no text for so long is gone."""
+_WRITE_SECONDS = 10.0  # a client that takes no text for so long is gone
 _NAME = "debug-rank"
 _OWN = re.compile(rf"{_NAME}(-?\d+)-(\d+)-(\d+)")
 _PTS = 136  # the first major number of pseudo-terminals

@@ -20,12 +20,10 @@ from oddrank.pauses import Paused
 
 STOPS, STEPS, OVER = "stops", "steps", "over"
 _BEAT_SECONDS = 1.0
-_LOST_SECONDS = 30.0
-"""Without a heartbeat for so long, the stopped rank is dead: the others go on."""
+_LOST_SECONDS = 30.0  # without a heartbeat for so long, the stopped rank is dead: the others go on
 _MORE_SECONDS = 600.0
 """The timeouts of process groups end so long after the deadline: the others have to catch up."""
-_NOTE_SECONDS = 30.0
-"""A rank that has not come to the breakpoint by then is named."""
+_NOTE_SECONDS = 30.0  # a rank that has not come to the breakpoint by then is named
 
 
 class Stopped:

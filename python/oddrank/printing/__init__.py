@@ -114,8 +114,7 @@ class Installed:
         self.remove()
 
 
-_installed: list[Installed] = []
-"""Those that are not removed, the newest last."""
+_installed: list[Installed] = []  # those that are not removed, the newest last
 _replaced = {"print": False, "logging": False}
 
 

@@ -97,8 +97,7 @@ class Slow:
     is_node: bool
     peer: peers.Peer[Any]
     spread: float
-    level: Level
-    """Confidence in the name, by the number of peers."""
+    level: Level  # confidence in the name, by the number of peers
 
     @property
     def below(self) -> float:

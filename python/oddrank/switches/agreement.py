@@ -29,15 +29,12 @@ from oddrank.finding import ranks_text
 from oddrank.job_store import JobStore
 
 _NEVER = sys.maxsize
-_EVERY = 1.0
-"""Seconds from one look at the store to the next; a tenth of it while an order is under way."""
-_ANSWERS_SECONDS = 60.0
-_URGENT_SECONDS = 5.0
-"""Rank 0 waits so long for all answers; for an order by signal, so long."""
+_EVERY = 1.0  # seconds between looks at the store; a tenth of it while an order is under way
+_ANSWERS_SECONDS = 60.0  # rank 0 waits so long for all answers
+_URGENT_SECONDS = 5.0  # and so long for those to an order by signal
 _DECISION_SECONDS = 300.0
 """A rank at its limit waits so long for the decision: far longer than rank 0 for the answers."""
-_AGAIN_SECONDS = 30.0
-"""An order that was not agreed is tried again after so long."""
+_AGAIN_SECONDS = 30.0  # an order that was not agreed is tried again after so long
 
 IDLE, ASKED, AGREED, OBEYED = "idle", "asked", "agreed", "obeyed"
 
@@ -68,16 +65,11 @@ class Agreement:
 
     def __init__(self, store: JobStore) -> None:
         self.store, self.steps, self.state, self.word = store, 0, IDLE, ""
-        self.error = ""
-        """Why this rank can't go on to obey; "" if it can."""
-        self.number = 0
-        """Orders before the present one."""
-        self.at = 0
-        """The call of poll() at which the present order is obeyed, once it is agreed."""
-        self.last, self.obeyed = "", -math.inf
-        """What this rank last obeyed, save or kill, and when."""
-        self.refused = ""
-        """The last order, if the ranks did not agree on it."""
+        self.error = ""  # why this rank can't go on to obey; "" if it can
+        self.number = 0  # orders before the present one
+        self.at = 0  # the call of poll() at which the present order is obeyed, once it is agreed
+        self.last, self.obeyed = "", -math.inf  # what this rank last obeyed, save or kill, and when
+        self.refused = ""  # the last order, if the ranks did not agree on it
         self._look_at = _NEVER  # poll() looks no further before this step
         self._changed = threading.Condition()
         self._every = store.pace(_EVERY)
@@ -191,8 +183,7 @@ class Root:
         self._put_at = -math.inf
         self._missing: Sequence[int] = ()  # of an order that was not agreed
         self._again = -math.inf
-        self.behind = ""
-        """Which rank was behind when all had answered."""
+        self.behind = ""  # which rank was behind when all had answered
 
     @property
     def state(self) -> str:

@@ -27,8 +27,7 @@ from oddrank.errors import OddrankError
 
 KILL, SAVE, OFF = "kill", "save", "off"
 WORDS = (KILL, SAVE, OFF)
-JOBS = "jobs"
-"""The folder, in that of the switch, of the jobs' reports."""
+JOBS = "jobs"  # the folder, in that of the switch, of the jobs' reports
 ORDER = "order"
 _OLD_SECONDS = 7 * 24 * 3600
 ANSWERS_SECONDS = 30.0
@@ -256,8 +255,7 @@ def in_time(folder: Path, action: Callable[[], Value]) -> Value:
     )
 
 
-ENDED = "has ended"
-"""The state of a job that has closed its switch."""
+ENDED = "has ended"  # the state of a job that has closed its switch
 _MOST_BYTES = 1 << 16
 _MOST_JOBS = 1000
 _BAD = (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError)

@@ -26,14 +26,10 @@ from oddrank.switches.signals import Signals
 
 _READ_EVERY = 1.0
 _REPORT_EVERY = 10.0
-_FIRST_READ_SECONDS = 10.0
-"""The start waits so long for the order, then goes on without."""
-_START_SECONDS = 300.0
-"""The start waits so long for rank 0."""
-_TERM_SECONDS = 8.0
-"""A rank ends by SIGTERM, as without a switch, if the ranks have not agreed by then."""
-_SAME_SECONDS = 10.0
-"""A signal so soon after a save is about that save: schedulers send several."""
+_FIRST_READ_SECONDS = 10.0  # the start waits so long for the order, then goes on without
+_START_SECONDS = 300.0  # the start waits so long for rank 0
+_TERM_SECONDS = 8.0  # without agreement by then, a rank ends by SIGTERM as without a switch
+_SAME_SECONDS = 10.0  # a signal so soon after a save is about that save: schedulers send several
 
 _numbers = itertools.count()
 _open: "weakref.WeakSet[Switch]" = weakref.WeakSet()

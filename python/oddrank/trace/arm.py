@@ -31,8 +31,7 @@ _LONGEST_FILE, _LONGEST_NAME, _LONGEST_THREAD = 120, 80, 32  # of the place of a
 # Modules whose frames a warning skips: also under `with armed:`, a decorator and NicerTrace.run().
 _OURS = {"oddrank.trace.arm", "oddrank.trace.nicer", "oddrank.run.arm", "oddrank.run.start"}
 
-OVERHEAD = 0.03
-"""The share of its CPU time that a process spends on recording at most, by default."""
+OVERHEAD = 0.03  # the share of its CPU time that a process spends on recording at most, by default
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

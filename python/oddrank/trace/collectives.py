@@ -41,16 +41,13 @@ _OPS = {
 class Collective(NamedTuple):
     """One operation as its process issued it."""
 
-    thread: int
-    """Native id of the thread that issued it (threading.get_native_id)."""
-    group: str
-    """Name of the process group, the same on all its ranks."""
+    thread: int  # native id of the thread that issued it (threading.get_native_id)
+    group: str  # name of the process group, the same on all its ranks
     seq: int | None
     """The number among the group's collectives, the same on all its ranks; None: not issued to the
     end, or not numbered. Of send and recv: the number among those from the sender to the receiver,
     the same on both; None of a recv after one from any rank."""
-    op: str
-    """c10d's name: allreduce_, _allgather_base_, send, ..."""
+    op: str  # c10d's name: allreduce_, _allgather_base_, send, ...
     bytes: int
     """Bytes that this rank puts in (broadcast, scatter, recv: that it gets); 0 for barriers."""
     state: Literal["open", "ended", "issued", "timed"]
@@ -60,26 +57,16 @@ class Collective(NamedTuple):
     begin_ns: int | None
     """Wall clock; None: overwritten by newer ones, or the record's clocks can't convert it."""
     end_ns: int | None
-    ranks: tuple[int, ...] = ()
-    """The group's ranks, global, in the order of the group; empty: unknown."""
-    backend: str = ""
-    """nccl, gloo, ...; empty: unknown."""
-    dtype: str = ""
-    """torch's name: float32; empty for barriers."""
-    bytes_in: int = 0
-    """Bytes that this rank puts in."""
-    bytes_out: int = 0
-    """Bytes that this rank gets."""
-    peer: int | None = None
-    """The global rank that a send goes to, or a recv waits for; None: any."""
-    tag: int | None = None
-    """Of send and recv."""
-    root: int | None = None
-    """The global rank of the root of broadcast, reduce, gather and scatter."""
-    failed: bool = False
-    """It ended with an error."""
-    number: int = 0
-    """Its number among the collectives of this process, from 1."""
+    ranks: tuple[int, ...] = ()  # the group's, global, in the order of the group; empty: unknown
+    backend: str = ""  # nccl, gloo, ...; empty: unknown
+    dtype: str = ""  # torch's name: float32; empty for barriers
+    bytes_in: int = 0  # bytes that this rank puts in
+    bytes_out: int = 0  # bytes that this rank gets
+    peer: int | None = None  # the global rank that a send goes to, or a recv waits for; None: any
+    tag: int | None = None  # of send and recv
+    root: int | None = None  # the global rank of the root of broadcast, reduce, gather and scatter
+    failed: bool = False  # it ended with an error
+    number: int = 0  # its number among the collectives of this process, from 1
 
     @property
     def open(self) -> bool:
@@ -127,21 +114,15 @@ class ProcessGroup:
 
     name: str
     backend: str
-    text: str
-    """Its description."""
+    text: str  # its description
     size: int
-    own: int | None
-    """The process's rank in the group."""
-    ranks: tuple[int, ...]
-    """Global, in the order of the group; empty: unknown."""
+    own: int | None  # the process's rank in the group
+    ranks: tuple[int, ...]  # global, in the order of the group; empty: unknown
     begun: int = 0
     """Number of its collectives that were begun; send and recv do not count here or below."""
-    issued: int | None = None
-    """The highest sequence number that was issued."""
-    ended: int | None = None
-    """The highest that is known to have ended: operations on a device are not."""
-    last: float | None = None
-    """Unix time of the begin of the last one."""
+    issued: int | None = None  # the highest sequence number that was issued
+    ended: int | None = None  # the highest known to have ended: operations on a device are not
+    last: float | None = None  # Unix time of the begin of the last one
 
     @property
     def title(self) -> str:

@@ -30,16 +30,12 @@ class Exported:
     """The result of an export."""
 
     job: str
-    processes: int
-    """Ranks and their children."""
-    earlier: int
-    """Number of records of earlier runs, which are left out."""
+    processes: int  # ranks and their children
+    earlier: int  # number of records of earlier runs, which are left out
     events: int
     bytes: int
-    notes: tuple[str, ...]
-    """A line for each record, or part of a record, that is missing."""
-    refused: frozenset[Path]
-    """Files that are no records."""
+    notes: tuple[str, ...]  # a line for each record, or part of a record, that is missing
+    refused: frozenset[Path]  # files that are no records
 
 
 def export(files: Sequence[Path], target: Path, *, lines: bool = False) -> Exported:

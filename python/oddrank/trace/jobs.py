@@ -49,16 +49,11 @@ class Job:
 class Found:
     """The records for a command."""
 
-    files: Sequence[Path]
-    """In the order of their ranks; never empty."""
-    lacking: Sequence[str] = ()
-    """A line for each name that was typed and has no record."""
-    closed: str = ""
-    """A line about folders below those that were typed which this user may not look into."""
-    also: str = ""
-    """A line about another job that the user may have meant; empty if there is none."""
-    is_part: bool = False
-    """The user named ranks, not whole jobs."""
+    files: Sequence[Path]  # in the order of their ranks; never empty
+    lacking: Sequence[str] = ()  # a line for each name that was typed and has no record
+    closed: str = ""  # a line about folders, below those typed, that this user may not look into
+    also: str = ""  # a line about another job that the user may have meant; empty if there is none
+    is_part: bool = False  # the user named ranks, not whole jobs
 
 
 def find(paths: Iterable[str] = ()) -> Found:

@@ -26,11 +26,9 @@ _STATES = {
 LIVES = {"T": "stopped", "t": "stopped", "Z": "zombie", "X": "dead", "D": "uninterruptible"}
 """Those for the state of a process, but for one that runs."""
 STATES_FILE, STATES_SCHEMA = "states.json", "oddrank.states/1"
-LOOK = 0.2
-"""Seconds between the two looks at threads."""
+LOOK = 0.2  # seconds between the two looks at threads
 SILENT = "silent"
-HELD = {_STATES[letter] for letter in "DTt"}
-"""The states in which the kernel keeps a thread from running."""
+HELD = {_STATES[letter] for letter in "DTt"}  # the kernel keeps such threads from running
 _LAST_EVENTS = 128  # of all threads; more would slow down reading a thousand ranks
 _HERTZ = 100.0  # USER_HZ, the unit of times in /proc on every Linux
 # `short` cuts a path up to the end of these.
@@ -46,8 +44,7 @@ class Frame:
 
     function: str
     file: str
-    line: int | None
-    """None: recorded by calls only."""
+    line: int | None  # None: recorded by calls only
     level: str | None = field(default=None, compare=False)
     """If the line is unknown since the function ran too often: its level now."""
     since: float | None = field(default=None, compare=False)
@@ -64,10 +61,8 @@ class Lowered:
 
     function: str
     file: str
-    line: int | None
-    """Its first line."""
-    level: str
-    """off, where or calls."""
+    line: int | None  # its first line
+    level: str  # off, where or calls
     wanted: str
     since: float | None
 
@@ -79,18 +74,13 @@ class Thread:
     tid: int
     name: str
     stack: tuple[Frame, ...]
-    hidden: int
-    """Number of frames that the record had no room for, between the last two of the stack."""
+    hidden: int  # frames that the record had no room for, between the last two of the stack
     ended: bool
-    last: float | None
-    """Unix time of its last event, in seconds."""
-    sampled: float | None = None
-    """Unix time at which lines of the stack were sampled; None: all are from events."""
-    torn: bool = False
-    """The stack changed during every read: its frames are from different moments."""
+    last: float | None  # Unix time of its last event, in seconds
+    sampled: float | None = None  # Unix time at which lines were sampled; None: all are from events
+    torn: bool = False  # the stack changed during every read: its frames are from different moments
     state: str | None = None
-    cpu: float | None = None
-    """Seconds of CPU time between the two checks."""
+    cpu: float | None = None  # seconds of CPU time between the two checks
 
 
 @dataclass(frozen=True)
@@ -101,10 +91,8 @@ class End:
     """no word (it runs, was killed, crashed or called os._exit()), ending (its script has ended,
     Python shuts down), exited (it has called exit()); None if this part of the record is broken."""
     exit_code: int | None = None
-    raised: str = ""
-    """Type of the exception that ended its script; empty if none did."""
-    message: str = ""
-    """The first line of its message, cut to 191 bytes."""
+    raised: str = ""  # type of the exception that ended its script; empty if none did
+    message: str = ""  # the first line of its message, cut to 191 bytes
 
     @property
     def words(self) -> str:
@@ -119,26 +107,20 @@ class Rank:
     rank: int
     host: str
     pid: int
-    started: int
-    """Clock ticks since its host's boot."""
+    started: int  # clock ticks since its host's boot
     world: int
     is_child: bool
-    alive: bool | None
-    """None if unknown: a process of another host cannot be looked up."""
+    alive: bool | None  # None if unknown: a process of another host cannot be looked up
     step: int | None
-    last: float | None
-    """Unix time of the last event of any thread, in seconds."""
+    last: float | None  # Unix time of the last event of any thread, in seconds
     collectives: tuple[Collective, ...]
     """The open ones, oldest first; if none is open, the last one issued."""
     sections: tuple[str, ...]
     threads: tuple[Thread, ...]
-    pause: Pause | None = None
-    """Why it waits on purpose, if it does."""
-    gaps: tuple[str, ...] = ()
-    """A line for each gap in the record."""
+    pause: Pause | None = None  # why it waits on purpose, if it does
+    gaps: tuple[str, ...] = ()  # a line for each gap in the record
     end: End = End()
-    gil_wanted: float | None = None
-    """Unix time since which no other thread gets the GIL; None if that is not known."""
+    gil_wanted: float | None = None  # Unix time since which no other thread gets the GIL, if known
     sampled_since: float | None = None
     """Unix time since which no code gives events, only samples; None: code does."""
     thread_raised: str = ""
@@ -146,26 +128,17 @@ class Rank:
     last_at: Frame | None = None
     """Where the exception was raised that ended the script; else the last place of the main thread,
     if the process is gone and its stack is empty."""
-    runs_back: int = 0
-    """Number of later runs of its job among the records that were read."""
-    groups: tuple[ProcessGroup, ...] = ()
-    """The process groups that it has begun a collective in."""
-    records_collectives: bool = False
-    """Since it was armed, or torch was imported."""
-    lost_collectives: int = 0
-    """Those for which the table of open ones had no room."""
-    lost_groups: int = 0
-    """Groups that collectives were begun in and that are not in `groups`; at least so many."""
+    runs_back: int = 0  # number of later runs of its job among the records that were read
+    groups: tuple[ProcessGroup, ...] = ()  # the process groups that it has begun a collective in
+    records_collectives: bool = False  # since it was armed, or torch was imported
+    lost_collectives: int = 0  # those for which the table of open ones had no room
+    lost_groups: int = 0  # at least so many with begun collectives are not in `groups`
     lowered: tuple[Lowered, ...] = field(default=(), compare=False)
     """Functions that run too often to be recorded as closely as asked for."""
-    job: str = ""
-    """The job's name in the record; empty in records of older versions."""
-    parent: int = 0
-    """The pid of its parent when it was armed."""
-    boot: str = ""
-    """Its host's boot, and so the clock of its record."""
-    begin_ns: int | None = field(default=None, compare=False)
-    """Wall-clock time of arm()."""
+    job: str = ""  # the job's name in the record; empty in records of older versions
+    parent: int = 0  # the pid of its parent when it was armed
+    boot: str = ""  # its host's boot, and so the clock of its record
+    begin_ns: int | None = field(default=None, compare=False)  # wall-clock time of arm()
     clocks: Clocks = field(default_factory=list, compare=False)
     file: str = field(default="", compare=False)
     content: bytes | None = field(default=None, compare=False, repr=False)

@@ -61,14 +61,10 @@ class _Known(NamedTuple):
     """What is known of all calls with one name, on tensors of one type."""
 
     begin: Any
-    tells_ends: bool
-    """A Work of NCCL only says that a device has the call."""
-    waits: bool
-    """Only a wait ends it."""
-    is_message: bool
-    """The record numbers it."""
-    counts: bool
-    """Its numbers differ between ranks, since they count messages too: we count."""
+    tells_ends: bool  # a Work of NCCL only says that a device has the call
+    waits: bool  # only a wait ends it
+    is_message: bool  # the record numbers it
+    counts: bool  # its numbers differ between ranks, since they count messages too: we count
 
 
 class _Hooks:

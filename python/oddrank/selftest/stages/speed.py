@@ -279,8 +279,7 @@ def recheck(options: Options) -> Stage[Plan, Measured, list[Finding]]:
     return Stage(RECHECK, 90, measure, _judge_again, make_plan, confirms=SPEED)
 
 
-TOLD = 4
-"""Figures in a sentence."""
+TOLD = 4  # figures in a sentence
 # A slow socket or memory slows several ranks of a node. If one rank is slow and at least so many
 # others are not, its own cores are the likelier cause.
 _LEAST_BESIDE = 2
