@@ -9,10 +9,8 @@ from oddrank.report import EXIT_CODES, Report
 
 ADVICE = "give --prometheus a file named *.prom, in the collector's folder"
 
-# The labels of a sample and its value.
-Sample = tuple[Mapping[str, object], float]
-# Name, help text, samples.
-Family = tuple[str, str, Iterable[Sample]]
+Sample = tuple[Mapping[str, object], float]  # the labels of a sample and its value
+Family = tuple[str, str, Iterable[Sample]]  # name, help text, samples
 
 
 def text(prefix: str, families: Iterable[Family]) -> str:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 # Variables of MPI launchers with the job's name, the same in all its ranks on all hosts.
 _LAUNCHERS_NAMES = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PALS_APID", "PMI_JOBID")
-INHERITED = "ODDRANK_JOB"
-"""arm() sets this variable to the job's name, for the processes that this one starts."""
+INHERITED = "ODDRANK_JOB"  # arm() sets it to the job's name, for the processes that this one starts
 # scp and rsync take what is before a colon for a host.
 _UNSAFE = re.compile(r"[^A-Za-z0-9._@+=-]")
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -46,8 +46,7 @@ _CHANCE = 4  # standard deviations by which a figure's spread differs from the o
 _FEW = 4  # among fewer peers a single slow one makes up most of the spread
 Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value", bound=Hashable)
-# Quantiles in steps of 5 %: enough to read the share of iterations above any line.
-_STEPS = 20
+_STEPS = 20  # quantiles in steps of 5 %: enough to read the share of iterations above any line
 SMALLEST_EFFECT = 3.0  # the smallest lateness looked for, in healthy spreads
 
 

@@ -31,14 +31,12 @@ _STYLES = {
 # Condition -> style of a finding's line; the rest is red.
 _MILD = {"suspicious": "yellow", "unknown": "yellow"}
 
-# A column of text is not made narrower than this.
-_NARROWEST = 12
+_NARROWEST = 12  # a column of text is not made narrower than this
 
 _plain = False
 _stdout_is_closed = False
 
-# A line of output and its style.
-Line = tuple[str, str]
+Line = tuple[str, str]  # a line of output and its style
 
 
 def report(report: Report, stream: TextIO, *, next_once: bool = False) -> None:

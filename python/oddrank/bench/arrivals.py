@@ -22,8 +22,7 @@ from oddrank.finding import Evidence, Finding, Row, Who, duration
 from oddrank.peers import SMALLEST_EFFECT, Arrival, Late, both_times, late_ranks, quantiles_of
 from oddrank.process_group import Group, connect
 
-# Error bound of a clock that could not be compared with rank 0's.
-UNKNOWN_NS = 1_000_000_000_000
+UNKNOWN_NS = 1_000_000_000_000  # error bound of a clock that could not be compared with rank 0's
 
 
 def of_payload(payload: dict[str, Any]) -> Arrival:
@@ -75,8 +74,7 @@ def smallest_effect(arrivals: Mapping[int, Arrival]) -> float | None:
 
 
 NAME, RECHECK = "arrival", "arrival_recheck"
-# None: one rank, or clocks that could not be compared.
-_Result: TypeAlias = "dict[str, Any] | None"
+_Result: TypeAlias = "dict[str, Any] | None"  # None: one rank, or clocks that could not be compared
 # The maximum stays what it is however often it is reduced in place; a sum would grow.
 _CASE = Case("all_reduce", "float32", 4, "max")
 _WARMUP = 20

@@ -24,8 +24,7 @@ DTYPE_ALIASES = {
     "fp8_e5m2": "float8_e5m2", "fp64": "float64", "double": "float64",
 }  # fmt: skip
 OPS = ("sum", "min", "max", "avg", "prod")
-# The op of collectives that reduce nothing.
-NO_OP = "none"
+NO_OP = "none"  # the op of collectives that reduce nothing
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from oddrank.bench.case import COLLECTIVES, DTYPES, NO_OP, ROOT, Case, split_cou
 from oddrank.process_group import Group
 
 _UNIQUE_ID_BYTES = 128
-# A sweep of barriers alone reserves no memory.
-_LEAST_BYTES = 1024
+_LEAST_BYTES = 1024  # a sweep of barriers alone reserves no memory
 
 
 def connect(group: Group, *, register: str = "") -> "Native":

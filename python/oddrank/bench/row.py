@@ -16,8 +16,7 @@ from oddrank.render import progress
 
 # With fewer samples a percentile (nearest rank) is the largest one.
 _ENOUGH_FOR_P95, _ENOUGH_FOR_P99 = 20, 100
-# Samples saved in every row, to compare two runs.
-_MOST_SAMPLES = 512
+_MOST_SAMPLES = 512  # samples saved in every row, to compare two runs
 
 _NO_BUS = "busbw is not defined for one rank: nothing crosses a bus"
 _NO_BYTES = "a barrier moves no data"

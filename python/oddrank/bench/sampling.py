@@ -28,8 +28,7 @@ _MOST_IN_BLOCK = 1000
 _AGREEMENTS = 4
 _MOST = 20_000
 _FEWEST = 20
-# Fewest iterations if one takes longer than a block.
-_FEWEST_LONG = 6
+_FEWEST_LONG = 6  # fewest iterations if one takes longer than a block
 # Share of a case's time for warm-up, but at least this many blocks: in a wide sweep the share ends
 # before a slow start does, and the slow start alone would be measured, with little noise.
 _WARM_SHARE = 0.25
@@ -150,8 +149,7 @@ class StoppingRule:
         return max(size, min(done, math.ceil(needed), self._most - done))
 
 
-# Fewest arrivals that separate lateness from jitter.
-ENOUGH = 300
+ENOUGH = 300  # fewest arrivals that separate lateness from jitter
 
 
 @dataclass

@@ -32,8 +32,7 @@ _BACKEND, _SERIES, _MEASURED, _RESERVED = "backend", "series", "measured", "rese
 # speed below.
 _PATIENCE = 60.0
 _BYTES_PER_SECOND = 1e6
-# Iterations of a case, in all passes.
-_MOST_IN_ALL = 20_000
+_MOST_IN_ALL = 20_000  # iterations of a case, in all passes
 
 
 @dataclass(frozen=True)

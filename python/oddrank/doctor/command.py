@@ -14,13 +14,11 @@ from oddrank.finding import size_text
 from oddrank.machine.device import without_code
 from oddrank.report import envelope, write_json
 
-# Part, state, details.
-Row = tuple[str, str, str]
+Row = tuple[str, str, str]  # part, state, details
 
 _COLUMNS = ("part", "state", "")
 _NO_ROCM = "AMD GPUs are not supported; oddrank's parts for the CPU work"
-# Parts that only GPUs need.
-_FOR_GPUS = {"_cuda", "CUDA driver", "GPUs", "NCCL"}
+_FOR_GPUS = {"_cuda", "CUDA driver", "GPUs", "NCCL"}  # parts that only GPUs need
 
 
 @click.command(name="doctor")

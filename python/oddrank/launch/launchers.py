@@ -12,8 +12,7 @@ from oddrank.errors import LaunchError
 from oddrank.launch import hostlist
 
 Environ = Mapping[str, str]
-# A variable that was found: its name and its number.
-Number = tuple[str, int]
+Number = tuple[str, int]  # a variable that was found: its name and its number
 
 _MAX_RANKS = 1 << 24
 

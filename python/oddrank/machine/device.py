@@ -13,14 +13,11 @@ from oddrank.launch import Launch
 from oddrank.machine import small_file
 
 CPU, GPU = "CPU", "GPU"
-# Device -> the backend of torch.distributed that fits it.
-BACKENDS = {CPU: "gloo", GPU: "nccl"}
+BACKENDS = {CPU: "gloo", GPU: "nccl"}  # device -> the backend of torch.distributed that fits it
 
 _PROC, _ROOT = "/proc/self/cgroup", "/sys/fs/cgroup"
-# Version 1 writes "no limit" as the largest number of whole pages.
-_NO_LIMIT = 1 << 60
-# Share of a rank's free bytes for its buffers.
-_USABLE = {GPU: 0.8, CPU: 0.25}
+_NO_LIMIT = 1 << 60  # version 1 writes "no limit" as the largest number of whole pages
+_USABLE = {GPU: 0.8, CPU: 0.25}  # share of a rank's free bytes for its buffers
 
 
 class GpuFacts(TypedDict):

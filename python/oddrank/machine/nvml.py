@@ -12,13 +12,11 @@ from typing import Any
 from oddrank.errors import OddrankError
 
 LIBRARY = "libnvidia-ml.so.1"
-# nvmlReturn_t.
-_SUCCESS, _INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND = 0, 2, 3, 6
+_SUCCESS, _INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND = 0, 2, 3, 6  # nvmlReturn_t
 _LOST = (15, 16)  # off the bus, or a reset is required
 _MOST_LINKS = 64  # NVML_NVLINK_MAX_LINKS is 18 today
 _MOST_PROCESSES = 256
-# nvmlValueType_t: where a value lies in the union.
-_DOUBLE, _UNSIGNED, _SIGNED = 0, 1, 5
+_DOUBLE, _UNSIGNED, _SIGNED = 0, 1, 5  # nvmlValueType_t: where a value lies in the union
 
 # Reading -> the function that returns one unsigned number of a GPU, and its argument, if it has
 # one: a clock (1 SM, 2 memory) or a sensor (0 the GPU's).

@@ -29,8 +29,7 @@ from oddrank.errors import OddrankError
 from oddrank.job import base_folders
 
 DEFAULT_TIMEOUT_S = 1.0
-# What a prefix may name.
-_FIELDS = ("host", "rank", "local_rank", "world", "pid")
+_FIELDS = ("host", "rank", "local_rank", "world", "pid")  # what a prefix may name
 
 
 def timeout_s(text: str | None) -> float:

@@ -17,8 +17,7 @@ _TINY = 1e-300
 # Settings of a training, which transformers pickles: no tensors are lost with them.
 _SETTINGS = "training_args.bin"
 
-# Parts of a name that DDP and torch.compile put around a model.
-_WRAPPERS = ("module", "_orig_mod")
+_WRAPPERS = ("module", "_orig_mod")  # parts of a name that DDP and torch.compile put around a model
 
 
 def _unwrapped(given: Sequence[Checkpoint]) -> tuple[list[Checkpoint], str]:

@@ -13,8 +13,7 @@ from typing import Any
 from oddrank.errors import OddrankError
 from oddrank.replicas import digests
 
-# A process group, several, a device mesh, or None: not compared.
-Given = Any
+Given = Any  # a process group, several, a device mesh, or None: not compared
 # "auto", Given for all tensors, pattern of names -> Given, or a function of name and tensor.
 Groups = str | Given | Mapping[str, Given] | Callable[[str, Any], Given]
 

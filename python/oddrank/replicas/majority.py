@@ -13,8 +13,7 @@ from oddrank.errors import OddrankError
 from oddrank.finding import grouped, ranks_text
 from oddrank.replicas import digests
 
-# Digests that a rank sends at a time.
-_MOST_BLOCKS = 256
+_MOST_BLOCKS = 256  # digests that a rank sends at a time
 
 Value = TypeVar("Value", bound=Hashable)
 

@@ -17,8 +17,7 @@ from oddrank.report import Report
 
 # Tensors on a GPU whose extremes wait there to be read: a bound for its memory, 1 KiB each.
 _MOST_PENDING = 1 << 16
-# Kinds that may be an attention mask: 0 and -inf are its values.
-_MAY_MASK = ("input", "output")
+_MAY_MASK = ("input", "output")  # kinds that may be an attention mask: 0 and -inf are its values
 
 _Seen = tuple[int, int, str, str]  # step, order, kind and name of a tensor
 

@@ -19,8 +19,7 @@ _DEADLINES: dict[Depth, float] = {"quick": 120, "normal": 300, "full": 1800}
 _ENOUGH: dict[Depth, float] = {"quick": 40}
 
 _LIMITS = ", ".join(f"{s.name} {s.seconds:g} s" for s in choose(TABLE, Options("full")).stages)
-# Every node tries each path in a process of its own.
-_MOST_PATHS = 8
+_MOST_PATHS = 8  # every node tries each path in a process of its own
 
 
 def _stages(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) -> frozenset[str]:

@@ -30,8 +30,7 @@ _MOST_INTERFACES = 4
 _SIOCGIFADDR = 0x8915
 _ADDRESS, _RECORD = 16, 18
 
-# (numeric address, port); None: the node has no such way.
-Place = tuple[str, int] | None
+Place = tuple[str, int] | None  # (numeric address, port); None: the node has no such way
 
 
 class Way(TypedDict):
@@ -128,10 +127,8 @@ _LETTERS = {
 # Errors of this process, not of the network.
 _OWN_WANT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}
 
-# Bytes of an attempt's token.
-TOKEN = 16
-# Seconds until the next accept() if no descriptor is free.
-_NO_DESCRIPTOR = 0.05
+TOKEN = 16  # bytes of an attempt's token
+_NO_DESCRIPTOR = 0.05  # seconds until the next accept() if no descriptor is free
 
 
 def attempts(places: Sequence[Place], seconds: float = SECONDS) -> tuple[str, dict[str, str]]:

@@ -112,8 +112,7 @@ _MOST = 2 / 3
 _NEARLY_ALL = 3 / 4
 _ROUNDING = 1e-9
 
-# A value, and the ranks that have it.
-Group = tuple[Any, tuple[int, ...]]
+Group = tuple[Any, tuple[int, ...]]  # a value, and the ranks that have it
 
 
 @dataclass(frozen=True)
@@ -419,8 +418,7 @@ _IMAGE_VARIABLES = (
     "CONTAINER_IMAGE", "NVIDIA_BUILD_ID",
 )  # fmt: skip
 
-# git may wait for a file system that does not answer.
-_GIT_SECONDS = 20.0
+_GIT_SECONDS = 20.0  # git may wait for a file system that does not answer
 
 _MAPS = Path("/proc/self/maps")
 

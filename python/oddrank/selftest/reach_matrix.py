@@ -18,12 +18,9 @@ from oddrank.finding import grouped
 
 CONNECTED, REFUSED, NO_ANSWER, UNREACHABLE, SILENT, OTHER = ".", "r", "t", "u", "s", "x"
 NOT_TRIED = "-"
-# Attempts of one node: among up to 65 nodes each tries all others.
-PEERS = 64
-# Share of the attempts at a node, or of its own, from which on it is suspected.
-_MOST = 0.75
-# More broken links than that are an unknown pattern.
-_LINKS = 8
+PEERS = 64  # attempts of one node: among up to 65 nodes each tries all others
+_MOST = 0.75  # share of the attempts at a node, or of its own, from which on it is suspected
+_LINKS = 8  # more broken links than that are an unknown pattern
 
 # (from, to, letter); nodes by number.
 Failure = tuple[int, int, str]

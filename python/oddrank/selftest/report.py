@@ -26,8 +26,7 @@ _NOT_BEGUN = "not begun"
 _COLUMNS = ("stage", "ranks", "seconds", "result")
 
 _ENVIRONMENT = "environment"
-# A fact with more values than this is listed with each rank.
-_MOST_VALUES = 64
+_MOST_VALUES = 64  # a fact with more values than this is listed with each rank
 
 
 def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> Report:

@@ -30,8 +30,7 @@ WORDS = (KILL, SAVE, OFF)
 JOBS = "jobs"  # the folder, in that of the switch, of the jobs' reports
 ORDER = "order"
 _OLD_SECONDS = 7 * 24 * 3600
-ANSWERS_SECONDS = 30.0
-"""A file system that has not answered a command after so long is not waited for."""
+ANSWERS_SECONDS = 30.0  # a command waits no longer for a file system that does not answer
 
 Value = TypeVar("Value")
 

@@ -118,8 +118,7 @@ class ProcessGroup:
     size: int
     own: int | None  # the process's rank in the group
     ranks: tuple[int, ...]  # global, in the order of the group; empty: unknown
-    begun: int = 0
-    """Number of its collectives that were begun; send and recv do not count here or below."""
+    begun: int = 0  # its collectives that were begun, without send and recv, as in those below
     issued: int | None = None  # the highest sequence number that was issued
     ended: int | None = None  # the highest known to have ended: operations on a device are not
     last: float | None = None  # Unix time of the begin of the last one

@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 from oddrank.errors import OddrankError
 
-LEVELS = ("off", "where", "calls", "lines")
-"""Levels of recording: nothing; the current place; calls too; lines too."""
+LEVELS = ("off", "where", "calls", "lines")  # nothing; the current place; calls too; lines too
 
 Packages: TypeAlias = Mapping[str, str] | Sequence[str] | str | None
 

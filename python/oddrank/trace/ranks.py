@@ -31,8 +31,7 @@ SILENT = "silent"
 HELD = {_STATES[letter] for letter in "DTt"}  # the kernel keeps such threads from running
 _LAST_EVENTS = 128  # of all threads; more would slow down reading a thousand ranks
 _HERTZ = 100.0  # USER_HZ, the unit of times in /proc on every Linux
-# `short` cuts a path up to the end of these.
-_INSTALLED = ("/site-packages/", "/dist-packages/")
+_INSTALLED = ("/site-packages/", "/dist-packages/")  # `short` cuts a path up to the end of these
 
 Clocks: TypeAlias = list[tuple[int, int, int]]
 """(Ticks, monotonic ns, wall clock ns) at a few moments."""

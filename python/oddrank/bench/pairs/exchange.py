@@ -17,8 +17,7 @@ from oddrank.control.stages import Context
 from oddrank.process_group import Group
 
 _NATIVE = "pairs over NCCL"
-# Round trips in one latency.
-_TRIPS = 25
+_TRIPS = 25  # round trips in one latency
 
 
 def wire_of(context: Context[object], group: Group, size: int) -> "Wire":
@@ -166,10 +165,8 @@ MOST = 41
 # A repeat has as many messages as fit into this time, at least one.
 _REPEAT_SECONDS = 0.02
 _WARMUP = 2
-# Most seconds for a latency, however noisy it is.
-_LATENCY_SECONDS = 0.25
-# Repeats of the slowest rank for each figure, if ranks share a network card.
-_REPEATS_A_FIGURE = 2
+_LATENCY_SECONDS = 0.25  # most seconds for a latency, however noisy it is
+_REPEATS_A_FIGURE = 2  # repeats of the slowest rank for each figure, if ranks share a network card
 # Marks in each meeting, long or short: a stuck rank has fewer.
 _MARKS = 2 * (MOST + _WARMUP + 1) + 2
 

@@ -145,8 +145,7 @@ def _comparable(passes: Passes, ranks: Mapping[Cell, Sequence[object]]) -> Passe
     return {cell: seen for cell, seen in passes.items() if len(ranks[cell]) == usual}
 
 
-# A rank whose difference is below this share of the floor counts as healthy.
-_WELL = 0.5
+_WELL = 0.5  # a rank whose difference is below this share of the floor counts as healthy
 
 
 def are_all_slow(nodes: Teams, alone: Matrix, suspect: Suspect, floor: float) -> bool:

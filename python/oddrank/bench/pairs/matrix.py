@@ -155,20 +155,15 @@ def parts_of(
     return list(first.values())
 
 
-# Bandwidths, or latencies one way, which one rank of a pair measures.
-Unit = Literal["GB/s", "us"]
-# The repeats of every pass to a cell.
-Passes = Mapping[Cell, Sequence[Sequence[float]]]
+Unit = Literal["GB/s", "us"]  # bandwidths, or latencies one way, which one rank of a pair measures
+Passes = Mapping[Cell, Sequence[Sequence[float]]]  # the repeats of every pass to a cell
 
-# An effect this many standard errors above the line is found in 99 % of runs.
-_SURELY = 2.326
-# Fewest other cells that show a healthy spread.
-_ENOUGH_CELLS = 6
+_SURELY = 2.326  # an effect this many standard errors above the line is found in 99 % of runs
+_ENOUGH_CELLS = 6  # fewest other cells that show a healthy spread
 # Share of a part's cells that must be slow; all cells if there are at most _FEW.
 _AGREEING = 0.8
 _FEW = 4
-# Share of cells that may be far from the median in a matrix that is not uneven.
-_FEW_APART = 0.1
+_FEW_APART = 0.1  # share of cells that may be far from the median in a matrix that is not uneven
 # If there are too many suspects, ignores those below this share of the largest effect, and below
 # this multiple of the floor of the line.
 _MINOR, _BARELY = 0.25, 1.5
@@ -176,8 +171,7 @@ _MINOR, _BARELY = 0.25, 1.5
 _LOOKED_AT = 2
 # Quantile of steps between passes: a disturbance as long as a pass may hurt every third pass.
 _MOST_PASSES = 0.683
-# A part with at most this share of all cells hardly changes the median of all.
-_SMALL = 0.05
+_SMALL = 0.05  # a part with at most this share of all cells hardly changes the median of all
 
 
 @dataclass(frozen=True)

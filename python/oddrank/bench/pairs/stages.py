@@ -20,16 +20,14 @@ from oddrank.machine import device
 from oddrank.machine.device import usable_bytes
 from oddrank.process_group import connect
 
-# Share of the command's time for repeats beyond the fewest.
-_SHARE_FOR_REPEATS = 0.4
+_SHARE_FOR_REPEATS = 0.4  # share of the command's time for repeats beyond the fewest
 # Most rounds in which one rank of each node meets others while the rest of its node waits. If all
 # ranks need more rounds, only ranks that look slow beside others of their node meet, worst first.
 _MOST_TURNS_ALONE = 24
 # Healthy ranks of a doubted rank's node that are measured alone, too: if they are as slow, the node
 # is slow.
 _MATES = 1
-# Fewest repeats in a pass.
-_FEWEST, _FEWEST_IN_RECHECK = 4, 6
+_FEWEST, _FEWEST_IN_RECHECK = 4, 6  # fewest repeats in a pass
 # Bytes of a message by default. On GPUs the launch of a message takes some microseconds, in which
 # an NVLink moves a megabyte.
 _SIZES = {"gloo": 16 << 20, "nccl": 256 << 20}

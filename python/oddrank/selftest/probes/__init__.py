@@ -18,10 +18,8 @@ from typing import Any, TypedDict
 #       measures the metric; "": none;
 #   fingerprint(launch, seconds) -> Prints: computed for so many seconds.
 
-# Bytes that a way moves for each byte of a buffer; those that are absent: 1.
-_MOVED = {"copy": 2}
-# A rank reports at most this many odd fingerprints.
-_TOLD = 8
+_MOVED = {"copy": 2}  # bytes that a way moves for each byte of a buffer; those that are absent: 1
+_TOLD = 8  # a rank reports at most this many odd fingerprints
 
 
 class OddPrint(TypedDict):

@@ -37,8 +37,7 @@ _TRANSFER_BYTES = 256 << 20
 # its power within milliseconds.
 _LARGE, _SMALL = 8192, 4096
 _SECONDS, _MOST_CALLS = 0.02, 200
-# Number format -> why its products could not be measured here.
-reasons: dict[str, str] = {}
+reasons: dict[str, str] = {}  # number format -> why its products could not be measured here
 
 
 def kind(launch: Launch) -> str:

@@ -14,15 +14,12 @@ from oddrank.machine.device import CPU, free_bytes
 from oddrank.machine.placement import bound_to
 from oddrank.selftest import probes
 
-# A repeat is the fastest of so many slices of the buffer.
-_SLICES = 4
+_SLICES = 4  # a repeat is the fastest of so many slices of the buffer
 # Size of the buffer: in sizes of the last cache, and its bounds.
 _CACHES = 2
 _FEWEST_BYTES, _MOST_BYTES, _SMALLEST = 64 << 20, 256 << 20, 1 << 20
-# A buffer takes this share of the rank's free memory; there are two buffers.
-_SHARE = 0.1
-# Longer than a period of the kernel's CPU quotas.
-_COMPUTE_SECONDS = 0.1
+_SHARE = 0.1  # a buffer takes this share of the rank's free memory; there are two buffers
+_COMPUTE_SECONDS = 0.1  # longer than a period of the kernel's CPU quotas
 # One by one: other programs on the host come and go, and so slow all of its ranks alike.
 A_TURN = 1
 _MEMORY = {"host_read": "read", "host_write": "write", "host_copy": "copy"}

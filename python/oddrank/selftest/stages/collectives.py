@@ -30,13 +30,11 @@ _SIZES: dict[Depth, tuple[int, ...]] = {
 _BUFFERS = 4
 # Larger groups skip all_to_all: nccl keeps a connection and its buffers for each pair.
 _MOST_ALL_TO_ALL = 256
-# A rank reports at most this many cases with wrong values.
-_MOST_TOLD = 4
+_MOST_TOLD = 4  # a rank reports at most this many cases with wrong values
 
 LOCALISE = "localise"
 
-# Collective, dtype, size.
-Asked: TypeAlias = "tuple[str, str, int]"
+Asked: TypeAlias = "tuple[str, str, int]"  # collective, dtype, size
 
 
 class WrongValue(Mismatch):

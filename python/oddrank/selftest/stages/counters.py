@@ -59,8 +59,7 @@ _OWN = ("ecc_uncorrected", "pcie_fatal", "aer_fatal")
 
 _TOTAL = re.compile(r"TOTAL_ERR_\w+ ([0-9]{1,19})")
 _NUMBER = re.compile(r"[0-9]{1,19}")
-# More devices than any node has: bounds what a container may show.
-_MOST_DEVICES = 64
+_MOST_DEVICES = 64  # more devices than any node has: bounds what a container may show
 
 
 def of_gpu(uuid: str) -> Read:
@@ -181,8 +180,7 @@ def _measure_again(context: Context[str]) -> Grown:
     return {"seconds": seconds, "grown": growth(before, after), "not_readable": why}
 
 
-# Fewer GPUs of a node that count the same error may be chance.
-_FEW = 3
+_FEW = 3  # fewer GPUs of a node that count the same error may be chance
 
 
 def _too_much(key: str, grown: Mapping[str, int], seconds: float) -> bool:

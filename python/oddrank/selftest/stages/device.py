@@ -17,17 +17,14 @@ from oddrank.selftest.probes import gpu, host
 _NAME = "device"
 _CPU_BYTES = 64 << 20
 _CPU_BYTES_FULL = 512 << 20
-# On a GPU in a quick test, or if other processes use the GPU, too.
-_GPU_BYTES = 1 << 30
-# Share of a rank's free memory that it takes.
-_SHARE = 0.25
+_GPU_BYTES = 1 << 30  # on a GPU in a quick test, or if other processes use the GPU, too
+_SHARE = 0.25  # share of a rank's free memory that it takes
 # The same of a GPU's. Not all: the driver needs some, and other programs may be about to end.
 _GPU_SHARE = 0.9
 _SMALLEST = 1 << 20
 # A GPU's patterns take half a second. After so many seconds no further one begins.
 _ENOUGH: dict[Depth, float] = {"quick": 5.0, "normal": 20.0, "full": 200.0}
-# A pattern that has begun must end within this time more.
-_PATIENCE = 30.0
+_PATIENCE = 30.0  # a pattern that has begun must end within this time more
 
 
 class Result(TypedDict):

@@ -42,8 +42,7 @@ _STATES = {
 # for, if all nodes have them.
 _UNKNOWN = ("", "busy")
 _HARMLESS = ("missing", "read-only", "not writable")
-# With only these states no node that answers has the folder.
-_NOWHERE = {"missing", "hangs"}
+_NOWHERE = {"missing", "hangs"}  # with only these states no node that answers has the folder
 
 _WHAT = "file system {path} %s on {where}: {detail}{others}"
 _USE: tuple[Level, str] = ("high", "{why}")
@@ -96,8 +95,7 @@ class Tried(TypedDict):
     waited: float
 
 
-# By role; None: another rank measures for its node.
-Result: TypeAlias = "dict[str, Tried] | None"
+Result: TypeAlias = "dict[str, Tried] | None"  # by role; None: another rank measures for its node
 
 
 def _measure(context: Context[Plan]) -> Result:

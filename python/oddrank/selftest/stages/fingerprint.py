@@ -21,8 +21,7 @@ class Plan(TypedDict):
     seconds: float
 
 
-# By scope: host, gpu.
-Result: TypeAlias = "dict[str, Prints]"
+Result: TypeAlias = "dict[str, Prints]"  # by scope: host, gpu
 
 
 def _measure(context: Context[Plan]) -> Result:

@@ -249,8 +249,7 @@ class Reached(TypedDict):
     errors: dict[str, str]
 
 
-# None: another rank measures for its node.
-Result: TypeAlias = "Reached | None"
+Result: TypeAlias = "Reached | None"  # None: another rank measures for its node
 
 
 def _plan(run: RunState) -> Plan | Skip:

@@ -26,8 +26,7 @@ from oddrank.selftest.speed_judge import SPEED, Class, Look, Measured, Metric, S
 from oddrank.selftest.stages import device
 
 RECHECK = "speed_recheck"
-# One measuring thread for so many cores: they hardly share the memory's bandwidth.
-_CORES_EACH = 4
+_CORES_EACH = 4  # one measuring thread for so many cores: they hardly share the memory's bandwidth
 # After so many seconds without a slot a rank measures beside others.
 _PATIENCE = 20.0
 _LOOK_EVERY = 0.02
