@@ -16,7 +16,9 @@ from oddrank.triage.facts import (
     Group,
     Process,
     Source,
+    Stack,
     State,
+    Thread,
     Trouble,
 )
 from oddrank.triage.findings import finding
@@ -30,6 +32,7 @@ HANG = [*into(7, 0, 1, 3), done(2, 6)]
 ALL_INSIDE = into(7, 0, 1, 2, 3)
 GET = Frame("_try_get_data", "torch/utils/data/dataloader.py", 1011)
 FILE = Source("evidence", 3)
+LOADS = Stack((Frame("load", "train.py", 7),), (Thread(Process(2), "MainThread"),))
 NAMES = ("deaths", "waits", "stacks", "devices", "counts")
 ONLY_2 = ("not-entered", (2,), 2)
 NOW = 1000.0
@@ -144,6 +147,10 @@ def test_states_and_activities_say_why_a_rank_stands(golden):
              ("not-entered-or-inside", (2,), 0)),
         "in the kernel, and where": ([*HANG, held(2, "uninterruptible", where="nfs_wait_bit")],
                                      ("host-stuck", (2,), 2)),
+        "in the kernel, where, and in which line":
+            ([*HANG, LOADS, held(2, "uninterruptible", where="nfs_wait_bit")],
+             ("host-stuck", (2,), 2)),
+        "stopped in a known line": ([*HANG, LOADS, held(2)], ("host-stopped", (2,), 2)),
         "all are stopped: a person looks": ([*HANG, *(held(rank) for rank in range(4))], ONLY_2),
         "stopped the day before the stall":
             ([*later, done(2, 6), held(2, time=NOW - 2 * 86400)], ONLY_2),

@@ -328,7 +328,7 @@ def _with_place(suspect: Suspect, view: View) -> Suspect:
             suspect, rule="last-to-end", certainty=_MEDIUM, waiting=tuple(view.finished),
             processes=tuple(stand.process for stand in standing),
         )  # fmt: skip
-    elif suspect.leaf is None and (suspect.cause.about == "call" or suspect.cause in _HELD):
+    elif _lacks_place(suspect):
         standing = [s for s in view.stands[0] if s.process in suspect.processes]
         whole = len(standing) == len(suspect.processes)
         told = suspect
@@ -342,6 +342,14 @@ def _with_place(suspect: Suspect, view: View) -> Suspect:
     if suspect.cause is causes.NOT_ENTERED:
         return suspect
     return replace(suspect, leaf=place.site[0] if inside and place.site else place.leaf.frame)
+
+
+def _lacks_place(suspect: Suspect) -> bool:
+    """Returns whether its own code is not known: a function of the kernel says less."""
+    of_kernel = suspect.leaf is not None and suspect.leaf.file == _KERNEL
+    return (suspect.cause.about == "call" or suspect.cause in _HELD) and (
+        suspect.leaf is None or of_kernel
+    )
 
 
 def _with_activity(suspect: Suspect, view: View) -> Suspect:
