@@ -210,9 +210,7 @@ def torch() -> Any:
 
 def collective_recorder() -> str:
     """Returns what records collectives here: "_torch"; "hooks", torch's own; "" if nothing can.
-
-    torch has the hooks from 2.14 on. They do for any version of it, but cost more and tell less.
-    """
+    torch has the hooks from 2.14 on. They do for any version of it, but cost more and tell less."""
     if torch_part().module:
         return "_torch"
     try:

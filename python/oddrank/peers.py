@@ -338,10 +338,8 @@ def with_common_spread(
 def sure_line(
     found: Sequence[Comparison[Name]], smallest: float, comparisons: int, groups: int = 0
 ) -> float:
-    """Returns the line of the recheck: a peer below it may be healthy. Returns 0 if unknown.
-
-    The recheck's many repeats show the spread of few peers, too.
-    """
+    """Returns the line of the recheck: a peer below it may be healthy. Returns 0 if unknown. The
+    recheck's many repeats show the spread of few peers, too."""
     many = len(found[0].peers) if found else 0
     figures = _of_healthy(found, smallest)
     if many < _FEW or sum(len(figure) - 1 for figure in figures) < MANY:

@@ -102,10 +102,8 @@ def needed(size: int, in_place: bool) -> int:
 
 
 def buffers(memory: int, in_place: bool) -> tuple[int, int]:
-    """Cuts `memory` bytes for a case: (bytes of a buffer, start of the receive buffer).
-
-    Out of place: two halves, the first one to send from. In place: both buffers are the whole.
-    """
+    """Cuts `memory` bytes for a case: (bytes of a buffer, start of the receive buffer). Out of
+    place: two halves, the first one to send from. In place: both buffers are the whole."""
     half = memory // 2 // ALIGNMENT * ALIGNMENT
     return (memory, 0) if in_place else (half, half)
 
@@ -175,9 +173,7 @@ class Noise:
 
     def parts(self, n: int, beside: int = 0) -> Iterator[int]:
         """Cuts a block of `n` runs into parts that the values stand; writes new ones in between.
-
-        Each part begins with the first window. beside: further runs in it that a part makes.
-        """
+        Each part begins with the first window. beside: further runs in it that a part makes."""
         while n:
             if self._left < 1 + beside:
                 self.write()

@@ -127,8 +127,7 @@ class C10d:
 
     def reserve(self, size: int) -> None:
         group = self._group
-        # Free first: two generations at once may not fit.
-        self._memory = None
+        self._memory = None  # free first: two generations at once may not fit
         if group.device.type == "cuda":
             group.torch.cuda.empty_cache()  # else torch keeps it from other back ends
         self._memory = group.torch.empty(size, dtype=group.torch.uint8, device=group.device)

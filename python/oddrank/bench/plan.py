@@ -68,10 +68,8 @@ def memory_of(case: Case, world: int) -> int:
 
 
 def reserve(cases: Iterable[Case], world: int, limit: float) -> int:
-    """Returns the bytes of the memory that all cases use in turn, at most `limit`.
-
-    Enough for the largest case that fits, and for several windows of small ones.
-    """
+    """Returns the bytes of the memory that all cases use in turn, at most `limit`. Enough for the
+    largest case that fits, and for several windows of small ones."""
     largest = windows = 0
     for case in cases:
         memory = memory_of(case, world)

@@ -62,10 +62,8 @@ class Split:
         return node if self.operation == NODE else local_rank
 
     def size(self, launch: Launch) -> int:
-        """Returns the ranks of each group; OddrankError if groups have different sizes.
-
-        For node and rail it trusts the launcher; `divide` looks.
-        """
+        """Returns the ranks of each group; OddrankError if groups have different sizes. For node
+        and rail it trusts the launcher; `divide` looks."""
         if self.operation in (NODE, RAIL):
             whole = launch.nodes * launch.local_world == launch.world
             sizes = {launch.local_world if self.operation == NODE else launch.nodes}

@@ -69,9 +69,7 @@ def verify(
     group: Group, backend: Backend, case: Case, operation: Operation, turns: int = 0
 ) -> Mismatch | None:
     """Runs the case until every rank has contributed, or `turns` times; all ranks call it together.
-
-    Returns the first wrong value that this rank saw; None: all were right here.
-    """
+    Returns the first wrong value that this rank saw; None: all were right here."""
     values = Values(backend.device, group.world)
     layout = COLLECTIVES[case.collective].layout(case, group.rank, group.world)
     seen: Mismatch | None = None
@@ -102,9 +100,7 @@ def verify(
 
 def localise(group: Group, backend: Backend, case: Case, seen: Mismatch | None) -> list[int] | None:
     """Returns the ranks whose own values look wrong from here; None if no rank saw a wrong value.
-
-    All ranks call it together.
-    """
+    All ranks call it together."""
     no_rank = group.world
     (observer,) = group.smallest([group.rank if seen else no_rank])
     if int(observer) == no_rank:

@@ -29,9 +29,7 @@ _MOST_SESSIONS = 1000
 
 class Channel:
     """A text file for pdb: readline() returns "" at the deadline, or once the other side is gone.
-
-    The descriptor is the channel's own. end: time.monotonic().
-    """
+    The descriptor is the channel's own. end: time.monotonic()."""
 
     encoding = "utf-8"
 
@@ -97,9 +95,7 @@ class Channel:
 
 def terminal(end: float) -> Channel | None:
     """Returns this process's terminal, if it is in the foreground there and no debugger has it.
-
-    Needs neither stdin nor stdout: a DataLoader's worker has them closed or redirected.
-    """
+    Needs neither stdin nor stdout: a DataLoader's worker has them closed or redirected."""
     try:
         opened = os.open(_device(), os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError:

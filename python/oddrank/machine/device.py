@@ -99,10 +99,8 @@ def gpu_index(launch: Launch) -> int:
 
 
 def name_of_gpu(facts: Mapping[str, Any], local_rank: int) -> str:
-    """Returns a rank's GPU: `GPU 3` (nvidia-smi's number), or `GPU-1b2c...`; "" if unknown.
-
-    Takes the name from CUDA_VISIBLE_DEVICES, facts' `visible_gpus`: it may have any order.
-    """
+    """Returns a rank's GPU: `GPU 3` (nvidia-smi's number), or `GPU-1b2c...`; "" if unknown. Takes
+    the name from CUDA_VISIBLE_DEVICES, facts' `visible_gpus`: it may have any order."""
     visible = facts.get("visible_gpus")
     if not isinstance(visible, str) or not visible:
         return ""
@@ -176,10 +174,8 @@ def cgroup_cpus(proc: str = _PROC, root: str = _ROOT) -> float | None:
 
 
 def cgroups(controller: str, proc: str, root: str) -> list[tuple[str, bool]]:
-    """Returns (folder, is version 2) of this process's cgroup and of all above it.
-
-    Each of them may limit the process.
-    """
+    """Returns (folder, is version 2) of this process's cgroup and of all above it. Each of them may
+    limit the process."""
     lines = [line.split(":", 2) for line in small_file(proc).splitlines()]
     folders = []
     for _, controllers, path in (line for line in lines if len(line) == 3):

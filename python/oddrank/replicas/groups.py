@@ -79,8 +79,7 @@ class Places:
 
     def _given(self, name: str, tensor: Any) -> Given:
         if isinstance(self.wanted, Mapping):
-            # A tied weight goes by all of its names.
-            names = (name, *name.split(" = "))
+            names = (name, *name.split(" = "))  # a tied weight goes by all of its names
             for pattern, given in self.wanted.items():
                 if any(fnmatchcase(one, pattern) for one in names):
                     self.matched.add(pattern)
@@ -192,10 +191,8 @@ def _dimensions(mesh: Any) -> Iterator[Any]:
 
 
 def shard_again(module: Any) -> None:
-    """Shards FSDP2's parameters that an evaluation left whole, as state_dict() does.
-
-    The whole ones are not those of the optimizer, and their memory is freed by the next step.
-    """
+    """Shards FSDP2's parameters that an evaluation left whole, as state_dict() does. The whole ones
+    are not those of the optimizer, and their memory is freed by the next step."""
     fsdp: Any = sys.modules.get("torch.distributed.fsdp")  # its import takes long
     for part in module.modules() if fsdp is not None else ():
         if isinstance(part, fsdp.FSDPModule):
@@ -298,11 +295,8 @@ def _is_own(name: str) -> bool:
 
 
 def tensors(thing: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yields the tensors of nested mappings and lists by their path.
-
-    A whole number, such as a count of steps, is a tensor. Other numbers may be a rank's own: LBFGS
-    keeps the last loss.
-    """
+    """Yields the tensors of nested mappings and lists by their path. A whole number, such as a
+    count of steps, is a tensor. Other numbers may be a rank's own: LBFGS keeps the last loss."""
     import torch
 
     within = f"{name}." if name else ""

@@ -125,10 +125,8 @@ class Class:
     sure_node: float = 0.0
 
     def slow(self) -> Iterator[Slow]:
-        """Yields nodes that surely are slow, then ranks whose node does not explain it.
-
-        If half or more are slow, the others may be unusually fast: confidence is low.
-        """
+        """Yields nodes that surely are slow, then ranks whose node does not explain it. If half or
+        more are slow, the others may be unusually fast: confidence is low."""
         found = list(self._chosen(lambda peer, found, sure: found.is_slow(peer, sure)))
         for one in found:
             alike = sum(other.is_node == one.is_node for other in found)

@@ -186,9 +186,7 @@ def start_with_torch(speaks: bool) -> None:
 
 def after_import(name: str, act: Callable[[ModuleType], None]) -> None:
     """Calls `act` with the module `name`: now if it is loaded, else right after its first import.
-
-    Does not import it: that may take seconds. Suppresses exceptions of `act`.
-    """
+    Does not import it: that may take seconds. Suppresses exceptions of `act`."""
     module = sys.modules.get(name)
     if module is not None:
         _quietly(act, module)
@@ -207,8 +205,7 @@ class _Watch(MetaPathFinder):
     ) -> ModuleSpec | None:
         if name != self._name or self._asked:
             return None
-        # Stays in sys.meta_path: importlib is walking the list.
-        self._asked = True
+        self._asked = True  # stays in sys.meta_path: importlib is walking the list
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and hasattr(spec.loader, "exec_module"):
             spec.loader = cast(Any, _Loader(spec.loader, self._act))

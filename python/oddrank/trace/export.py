@@ -96,8 +96,7 @@ def _write(
                 notes.append(f"{source} is left out: its clock can only be read on its own host")
                 continue
             for chunk in _chunks(record.chunk):
-                # Each event begins with a comma.
-                file.write(memoryview(chunk)[is_first:])
+                file.write(memoryview(chunk)[is_first:])  # each event begins with a comma
                 is_first = False
         except OddrankError as error:  # removed since, or cut while it was read
             notes.append(str(error))

@@ -168,10 +168,8 @@ def are_all_slow(nodes: Teams, alone: Matrix, suspect: Suspect, floor: float) ->
 
 
 def slower_places(nodes: Teams, shared: Passes, effect: float) -> list[int]:
-    """Returns the local ranks that move less data than the best one, on all nodes alike.
-
-    On one node the order on its network card may be the reason; on all nodes it is no chance.
-    """
+    """Returns the local ranks that move less data than the best one, on all nodes alike. On one
+    node the order on its network card may be the reason; on all nodes it is no chance."""
     at = place_of(nodes)
     sent = grouped((at[sender], value) for (sender, _), value in log_rates(shared).items())
     by_place: dict[int, dict[int, float]] = {}

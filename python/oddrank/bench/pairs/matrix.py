@@ -67,9 +67,7 @@ def error_wanted(effect: float, comparisons: int) -> float:
 
 def error_of_median(repeats: Sequence[float]) -> float:
     """Returns the standard error of the logarithm of the repeats' median, to know when to stop.
-
-    Uses the mean of the steps, not their median: with few repeats the mean is more precise.
-    """
+    Uses the mean of the steps, not their median: with few repeats the mean is more precise."""
     steps = _steps(repeats)
     spread = statistics.fmean(steps) * math.sqrt(math.pi) / 2 if steps else math.inf
     return spread * of_median(len(repeats))
@@ -236,8 +234,7 @@ def judge(
         spread = max(spread, one.error)
     search = _Search(parts, LINE * log_effect(effect), noise)
     suspects: list[Suspect] = []
-    # More would mean several kinds of links, or busy hosts.
-    most = min(8, max(1, members // 3))
+    most = min(8, max(1, members // 3))  # more would mean several kinds of links, or busy hosts
     compared = search.compare(left)
     while len(suspects) <= _LOOKED_AT * most and (worst := search.worst(compared)) is not None:
         suspects.append(worst)
