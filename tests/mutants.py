@@ -34,16 +34,16 @@ _NO_LOGIC = ("command.py", "__init__.py")
 def changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, object]]:
     """Yields (node, field, new value) of each break that this module allows.
 
-    The limits above a module's functions stay: that there is one is tested, and not its number.
+    Decorators stay, and the limits above a module's functions: no test asserts their number.
     """
-    assigned = [line for line in tree.body if isinstance(line, ast.Assign | ast.AnnAssign)]
-    parts = [list(ast.walk(line)) for line in assigned]
-    limits = {
-        node for line in parts if not any(isinstance(node, ast.Call | ast.Lambda) for node in line)
-        for node in line
-    }  # fmt: skip
+    kept = [part for node in ast.walk(tree) for part in getattr(node, "decorator_list", ())]
+    for line in tree.body:
+        calls = any(isinstance(part, ast.Call | ast.Lambda) for part in ast.walk(line))
+        if isinstance(line, ast.Assign | ast.AnnAssign) and not calls:
+            kept.append(line)
+    left_alone = {part for node in kept for part in ast.walk(node)}
     for node in ast.walk(tree):
-        if node in limits:
+        if node in left_alone:
             continue
         if isinstance(node, ast.Compare):
             yield node, "ops", [_flipped(node.ops[0]), *node.ops[1:]]
