@@ -48,6 +48,7 @@ constexpr int kFurthest = 1000;
 using std::chrono::nanoseconds;
 
 constexpr nanoseconds kPause = std::chrono::milliseconds(50);
+constexpr nanoseconds kPauseOfGil = std::chrono::seconds(1);
 // A sample's CPU time is at most this part of the time to the next one: many threads, deep stacks.
 constexpr int kLeastIdle = 200;
 constexpr std::size_t kStackBytes = std::size_t{512} << 10;
@@ -132,7 +133,7 @@ void Tracer::stop() noexcept {
     recorder->set_hook_state(HookState::kDisarmed);
   }
   budget_.wake(0);
-  sampler_.want(false);
+  sampler_.want(Sampling::kNone);
   generation_ = 0;
   displaced_ = false;
   forked_ = false;
@@ -242,7 +243,7 @@ void Tracer::review(TracedThread& thread, cpython::Frame innermost) noexcept {
     if (!changes.empty()) apply(changes, thread, innermost);
     if (rests()) rest(thread, innermost);
     applying_ = false;
-    sampler_.want(has_to_sample());
+    sampler_.want(sampling());
   }
   thread.left_ = budget_.pause();
 }
@@ -330,7 +331,7 @@ void Tracer::each_traced(See see) noexcept {
 void Tracer::sample() noexcept {
   if (applying_) return;
   if (budget_.is_rested(static_cast<std::uint64_t>(monotonic_ns()))) wake();
-  sampler_.want(has_to_sample());
+  sampler_.want(sampling());
   if (!running()) return;
   const std::uint64_t tsc = read_tsc();
   each_traced([tsc](TracedThread& thread, const PyThreadState*, cpython::Frame innermost) {
@@ -362,7 +363,7 @@ void Tracer::change_codes() noexcept {
 void Tracer::raise_all() noexcept {
   const KeepError keep;
   const auto changes = budget_.raise_all();
-  sampler_.want(false);
+  sampler_.want(Sampling::kGil);
   if (changes.empty()) return;
   Recorder* made = made_.load(std::memory_order_relaxed);
   if (made != nullptr) made->dictionary().note_levels(changes, read_tsc());
@@ -499,7 +500,7 @@ void TracedThread::set_import(cpython::Frame frame) noexcept {
 void TracedThread::begin_import(cpython::Frame frame) noexcept {
   set_import(frame);
   if (!stands_on(frame) || shows_more_) rebuild(frame);
-  Tracer::get().sampler_.want(true);
+  Tracer::get().sampler_.want(Sampling::kStacks);
 }
 
 void TracedThread::end_import(cpython::Frame frame) noexcept {
@@ -627,11 +628,11 @@ bool TracedThread::lists(cpython::Frame innermost) const noexcept {
 // The sampling thread. Its functions are not noexcept: if Python finalizes after all, versions
 // before 3.14 end the thread inside PyGILState_Ensure() by unwinding its stack.
 
-void Sampler::want(bool wanted) noexcept {
+void Sampler::want(Sampling wanted) noexcept {
   const std::lock_guard lock(mutex_);
   if (wanted_ == wanted) return;
   wanted_ = wanted;
-  if (wanted_ && !has_thread_ && pauses_ == 0) start();
+  if (wanted_ != Sampling::kNone && !has_thread_ && pauses_ == 0) start();
   changed_.notify_all();
 }
 
@@ -651,15 +652,12 @@ void Sampler::start() noexcept {
 }
 
 void Sampler::pause() noexcept {
-  {
-    // Other threads get no turn where there is nothing to wait for: Python may be ending.
-    const std::lock_guard lock(mutex_);
-    ++pauses_;
-    if (!has_thread_) return;
-  }
-  const WithoutGil unlocked;
+  std::optional<WithoutGil> unlocked;
   std::unique_lock lock(mutex_);
+  ++pauses_;
   if (!has_thread_) return;
+  // Other threads get no turn where the sampler does not wait for one: Python may be ending.
+  if (takes_gil_) unlocked.emplace();
   const bool is_first = !ends_;
   ends_ = true;
   changed_.notify_all();
@@ -683,14 +681,15 @@ bool Sampler::can_sample() noexcept {
 
 void Sampler::resume() noexcept {
   const std::lock_guard lock(mutex_);
-  if (--pauses_ == 0 && wanted_ && !has_thread_) start();
+  if (--pauses_ == 0 && wanted_ != Sampling::kNone && !has_thread_) start();
 }
 
 void Sampler::forget() noexcept {
   // The parent's thread may have held the mutex.
   new (&mutex_) std::mutex;
   new (&changed_) std::condition_variable;
-  wanted_ = has_thread_ = ends_ = false;
+  wanted_ = Sampling::kNone;
+  has_thread_ = takes_gil_ = ends_ = false;
   pauses_ = 0;
 }
 
@@ -705,25 +704,36 @@ void Sampler::work() {
   // By the clock: how long a sample has waited for the GIL puts off no other one.
   auto due = std::chrono::steady_clock::now();
   nanoseconds pause = kPause;
-  while (true) {
-    changed_.wait(lock, [this] { return wanted_ || ends_; });
+  while (!ends_) {
+    changed_.wait(lock, [this] { return wanted_ != Sampling::kNone || ends_; });
+    const Sampling what = wanted_;
     due = std::max(due + pause, std::chrono::steady_clock::now());
-    changed_.wait_until(lock, due, [this] { return ends_; });
-    if (ends_) return;
-    if (!wanted_) continue;
+    const bool otherwise =
+        changed_.wait_until(lock, due, [this, what] { return ends_ || wanted_ != what; });
+    if (otherwise) {
+      due = std::chrono::steady_clock::now();
+      pause = kPause;
+      continue;
+    }
+    takes_gil_ = true;
     lock.unlock();
-    pause = sample_once();
+    pause = sample_once(what);
     lock.lock();
+    takes_gil_ = false;
   }
 }
 
 // Returns the time until the next sample.
-nanoseconds Sampler::sample_once() {
+nanoseconds Sampler::sample_once(Sampling what) {
   Recorder* recorder = Tracer::made();
-  if (recorder == nullptr) return kPause;
+  if (recorder == nullptr) return kPauseOfGil;
   recorder->note_gil_wanted(read_tsc());
   const PyGILState_STATE state = PyGILState_Ensure();
   recorder->note_gil_wanted(0);
+  if (what == Sampling::kGil) {
+    PyGILState_Release(state);
+    return kPauseOfGil;
+  }
   const std::int64_t begin = clock_ns(CLOCK_THREAD_CPUTIME_ID);
   Tracer::get().sample();
   const std::int64_t used = clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin;

@@ -149,17 +149,20 @@ class TracedThread {
   std::vector<Running> running_;
 };
 
-// The thread that samples: while code runs too often to be recorded as closely as asked for, it
-// takes the GIL 20 times a second and has the stacks of all threads read.
-// Call all functions with the GIL, but forget().
+// What the sampling thread does: it takes the GIL once a second, so that the record shows if a
+// thread keeps it; or 20 times a second, and has the stacks of all threads read, while code runs
+// too often to be recorded as closely as asked for.
+enum class Sampling { kNone, kGil, kStacks };
+
+// The thread that samples. Call all functions with the GIL, but forget().
 class Sampler {
  public:
-  // Samples from now on, or no longer. Without room for a thread it samples nothing.
-  void want(bool wanted) noexcept;
-  // Ends the thread and waits until it is gone, without the GIL: before fork(), else Python warns
-  // of threads, and before Python finalizes, when no other thread may ask for the GIL.
+  // Does this from now on. Without room for a thread it does nothing.
+  void want(Sampling wanted) noexcept;
+  // Ends the thread and waits until it is gone, without the GIL if it takes that: before fork(),
+  // else Python warns of threads, and before Python finalizes, when no other thread may ask for it.
   void pause() noexcept;
-  // Allows want() to start a thread again, and starts it if it samples now.
+  // Allows want() to start a thread again, and starts it if it has to do something now.
   void resume() noexcept;
   // Whether it samples what is wanted: not while it is paused.
   bool can_sample() noexcept;
@@ -169,13 +172,14 @@ class Sampler {
  private:
   static void* run(void* self);
   void work();
-  std::chrono::nanoseconds sample_once();
+  std::chrono::nanoseconds sample_once(Sampling what);
   void start() noexcept;
 
   std::mutex mutex_;  // guards all; never held while waiting for the GIL
   std::condition_variable changed_;
-  bool wanted_ = false;
+  Sampling wanted_ = Sampling::kNone;
   bool has_thread_ = false;
+  bool takes_gil_ = false;
   bool ends_ = false;
   int pauses_ = 0;  // pause() calls without their resume()
   pthread_t thread_{};
@@ -273,8 +277,9 @@ class Tracer {
   static std::optional<pthread_key_t> key_of_threads() noexcept;
   bool open_in_child() noexcept;
   CodeInfo decide(cpython::Frame frame) noexcept;
-  bool has_to_sample() const noexcept {
-    return running() && (budget_.lowers_any() || importing_ > 0 || rests());
+  Sampling sampling() const noexcept {
+    if (!running()) return Sampling::kNone;
+    return budget_.lowers_any() || importing_ > 0 || rests() ? Sampling::kStacks : Sampling::kGil;
   }
   void apply(std::span<const LevelChange> changes, TracedThread& thread,
              cpython::Frame innermost) noexcept;
