@@ -157,6 +157,9 @@ BARE = {
     "a dump": '{"version": "2.10", "entries": [{"message": "a", "time": 1}]}\n',
     "an error file": '{"message": {"message": "E", "extraInfo": {"timestamp": "1"}}}\n',
     "Kubernetes": '{"kind": "List", "items": [{"message": "x", "time": "2026-01-05T09:22:44Z"}]}',
+    "times beyond all clocks": each(
+        lambda n, _: json.dumps({"line": "x", "timestamp": (1e400, -1e400, "1e400")[n % 3]})
+    ),
 }  # fmt: skip
 
 

@@ -216,8 +216,8 @@ def _stamp(value: Any) -> str:
         return ""
     with suppress(ValueError, OverflowError, OSError):
         number = float(value)
-        while number > 1 << 33:  # milli-, micro- or nanoseconds
-            number /= 1000
+        for _ in range(3):  # milli-, micro- or nanoseconds
+            number /= 1000 if number > 1 << 33 else 1
         if unix_time(number) and number > 1e9:
             read = datetime.fromtimestamp(number, timezone.utc)
             return read.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
