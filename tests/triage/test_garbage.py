@@ -1,16 +1,23 @@
 """Files that are broken, cut off, gone, or only look like evidence: a note, and never an error."""
 
 import json
+import random
+import re
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oddrank.errors import OddrankError
 from oddrank.inputs import Item, Notes
+from oddrank.triage import report
 from oddrank.triage.evidence import kernel, kubernetes, nccl_debug, nccl_ras, nvidia_smi
 from oddrank.triage.evidence.kernel import WORDS
 from oddrank.triage.facts import Death
 from oddrank.triage.judges import ras
+from oddrank.triage.tree import lines
 from oddrank.triage.view import view
 from triage.facts_of import item_of, noted
 from triage.test_kernel import XID
@@ -91,3 +98,39 @@ def test_a_log_that_only_has_some_of_the_words_is_not_of_this_kind(tmp_path):
     ):
         path.write_text(text)
         assert not module.KIND.sniff(item_of(path)), text
+
+
+DATA = Path(__file__).with_name("data")
+CASES = sorted(path for path in DATA.rglob("*.txt") if path.stat().st_size < 1 << 18)
+NUMBERS = (b"0", b"-1", b"007", b"1e400", b"4194305", b"9" * 20)
+
+
+def mutated(content, rnd):
+    """Returns a text whose lines are gone or doubled, numbers or bytes changed, or end cut off."""
+    for _ in range(rnd.randint(1, 5)):
+        lines = content.split(b"\n")
+        at, end = rnd.randrange(len(lines)), rnd.randrange(len(content) + 1)
+        numbers = [*re.finditer(rb"\d+", content[:20_000])] or [re.match(b"", content)]
+        number = rnd.choice(numbers)
+        content = rnd.choice([
+            b"\n".join(lines[:at] + lines[at + rnd.randint(1, 9) :]),
+            b"\n".join(lines[:at] + 2 * lines[at : at + 9] + lines[at + 9 :]),
+            content[: number.start()] + rnd.choice(NUMBERS) + content[number.end() :],
+            content[:end] + bytes([rnd.randrange(256)]) + content[end + 1 :],
+            content[:end],
+        ])  # fmt: skip
+    return content
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_mutated_cases_never_raise_and_whoever_is_named_has_a_next_step(tmp_path_factory, seed):
+    rnd, folder = random.Random(seed), tmp_path_factory.mktemp("cases")
+    for number in range(rnd.randint(1, 3)):
+        path = folder / rnd.choice([f"{number}.txt", f"rank_{number}.log", f"_dump_{number}"])
+        path.write_bytes(mutated(rnd.choice(CASES).read_bytes(), rnd))
+    with suppress(OddrankError):
+        found = report.read([str(folder)])
+        made = report.made(found)
+        assert [*report.explanation(found), *lines(found.view.stacks)]
+        assert report.parts(found) is not None
+        assert all(one.next for one in made.findings if one.names_somebody())
