@@ -632,8 +632,12 @@ void Sampler::want(Sampling wanted) noexcept {
   const std::lock_guard lock(mutex_);
   if (wanted_ == wanted) return;
   wanted_ = wanted;
-  if (wanted_ != Sampling::kNone && !has_thread_ && pauses_ == 0) start();
+  start_if_wanted();
   changed_.notify_all();
+}
+
+void Sampler::start_if_wanted() noexcept {
+  if (wanted_ != Sampling::kNone && !has_thread_ && pauses_ == 0) start();
 }
 
 void Sampler::start() noexcept {
@@ -680,8 +684,19 @@ bool Sampler::can_sample() noexcept {
 }
 
 void Sampler::resume() noexcept {
-  const std::lock_guard lock(mutex_);
-  if (--pauses_ == 0 && wanted_ != Sampling::kNone && !has_thread_) start();
+  {
+    const std::lock_guard lock(mutex_);
+    if (--pauses_ > 0) return;
+  }
+  // Once the main thread runs Python again: right after the functions that it calls after a fork,
+  // Python counts threads, and warns if there is more than one.
+  const auto start = [](void* self) {
+    auto& sampler = *static_cast<Sampler*>(self);
+    const std::lock_guard lock(sampler.mutex_);
+    sampler.start_if_wanted();
+    return 0;
+  };
+  if (Py_AddPendingCall(start, this) != 0) start(this);
 }
 
 void Sampler::forget() noexcept {

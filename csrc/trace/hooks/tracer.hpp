@@ -162,7 +162,7 @@ class Sampler {
   // Ends the thread and waits until it is gone, without the GIL if it takes that: before fork(),
   // else Python warns of threads, and before Python finalizes, when no other thread may ask for it.
   void pause() noexcept;
-  // Allows want() to start a thread again, and starts it if it has to do something now.
+  // Allows want() to start a thread again, and starts it soon if it has something to do.
   void resume() noexcept;
   // Whether it samples what is wanted: not while it is paused.
   bool can_sample() noexcept;
@@ -174,6 +174,7 @@ class Sampler {
   void work();
   std::chrono::nanoseconds sample_once(Sampling what);
   void start() noexcept;
+  void start_if_wanted() noexcept;  // call with the mutex
 
   std::mutex mutex_;  // guards all; never held while waiting for the GIL
   std::condition_variable changed_;
