@@ -24,7 +24,7 @@ from pathlib import Path
 from oddrank import _native
 from oddrank.inputs import Notes
 from oddrank.triage.evidence import log_lines
-from oddrank.logs import merging, sources, splitting
+from oddrank.logs import sources, writing
 log, out, what = sys.argv[1:]
 _native.core()
 logs = [log] if what != "merge" else sorted(map(str, Path(log).parent.glob("part*.log")))
@@ -41,12 +41,10 @@ def work():
         needles = [needle for words in log_lines.WORDS.values() for needle in words]
         _native.core().scan_lines(os.fsencode(log), needles)
     elif what == "split":
-        splitter = splitting.Splitter(out, strip=False)
-        splitter.add(opened[0])
-        splitter.data()
+        writing.split(opened, writing.empty_folder(out), strip=False)
     else:
         with open(out, "wb") as file:
-            merging.merge(opened, {}, file.fileno(), strip=False, clean=False)
+            writing.merge(opened, file.fileno(), strip=False, clean=False)
 
 with sources.opened(logs, Notes()) as opened:  # who is who is known before: a scan by itself
     began = time.process_time()

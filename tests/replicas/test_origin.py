@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from oddrank.replicas.origin import Event, first_within, judge
+from oddrank.replicas.findings import Event, first_within, judge
 
 torch = pytest.importorskip("torch")
 from oddrank import replicas  # noqa: E402

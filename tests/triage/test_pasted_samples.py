@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from oddrank.inputs import Notes
-from oddrank.logs import findings, first_error, sources
+from oddrank.logs import first_error, sources
 from oddrank.triage import report
 
 pytestmark = pytest.mark.needs("samples")
@@ -74,7 +74,7 @@ def test_a_pasted_text_is_judged_as_its_right_answer_says(samples, name):
     assert (made.verdict, made.findings[0].cause, named(made)) == (verdict, cause, ranks or [])
     notes = Notes()
     with sources.opened([path], notes) as logs:
-        told = findings.first_error(first_error.read(logs, notes), {}, "")
+        told = first_error.report_of(first_error.read(logs, notes), {}, "")
     assert told.verdict != "healthy"
     assert set(named(told)) <= set(ranks or [])
 

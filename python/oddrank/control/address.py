@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from oddrank import _native, child_code, job
+from oddrank import _native, job
 from oddrank.errors import OddrankError
 from oddrank.launch import current, starter
 
@@ -108,7 +108,7 @@ def fetcher(key: str, seconds: float, file: str = "") -> tuple[str, ...]:
 
     It leaves the address in the rendezvous file, too.
     """
-    return child_code.command(
+    return job.python_command(
         f"from oddrank.control import address as a; a.fetch({key!r}, {seconds}, {file!r})"
     )
 

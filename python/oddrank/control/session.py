@@ -24,8 +24,7 @@ _LAST_SECONDS = 1.5
 _PR_SET_NAME = 15
 # Bytes of an exception's text, and of its file:line: both fit into one message of the guard.
 _MOST_SAID = 1000
-# Bytes of a note: a pipe takes a write of this size whole or not at all.
-_MOST_NOTE = 4000
+_MOST_NOTE = 4000  # bytes of a note: a pipe takes a write of this size whole or not at all
 # Stages end this long before the deadline (or 10 % of the run), for the verdict to be out by then.
 VERDICT_SECONDS = 1.0
 # Time for the guards to report their workers' states, once a stage is over without all results.

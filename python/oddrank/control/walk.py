@@ -22,8 +22,7 @@ from oddrank.finding import Finding, Who
 from oddrank.triage import causes
 from oddrank.triage.suspects import Suspect
 
-# The ranks get this instead of a plan: nothing to measure.
-SKIP = "skip"
+SKIP = "skip"  # the ranks get this instead of a plan: nothing to measure
 # Share of the command's time: importing torch from a busy file system can take minutes.
 JOIN_SHARE = 0.75
 OVER = "no time left"

@@ -44,13 +44,13 @@ def split(paths: tuple[str, ...], output: str, strip: bool, json_path: str | Non
     Each byte goes to one file: rank3.log, node7-local-rank-3.log where only that is known, and
     no-rank.log for lines without a writer. A line into which another rank wrote is cut there.
     """
-    from oddrank.logs import sources, splitting
+    from oddrank.logs import sources, writing
 
     refuse_inputs({"--json": json_path}, paths)
     notes = Notes()
-    folder = splitting.empty_folder(output)
+    folder = writing.empty_folder(output)
     with sources.opened(paths, notes) as logs:
-        data = {**splitting.split(logs, folder, strip=strip), "skipped": notes.lines}
+        data = {**writing.split(logs, folder, strip=strip), "skipped": notes.lines}
     if json_path != "-":
         columns = "file", "lines", "bytes"
         rows = ([file[column] for column in columns] for file in data["files"])
@@ -70,7 +70,7 @@ def merge(paths: tuple[str, ...], output: str | None, strip: bool, json_path: st
     Lines without a time stay behind the line before them. On stdout, escape sequences and control
     characters of the logs are left out.
     """
-    from oddrank.logs import merging, sources
+    from oddrank.logs import sources, writing
 
     if output == "-":
         output = None
@@ -89,8 +89,8 @@ def merge(paths: tuple[str, ...], output: str | None, strip: bool, json_path: st
         else:
             hint = "give -o a file in a folder you can write"
             fd = stack.enter_context(whole_file(output, hint)).fileno()
-        data = merging.merge(logs, fd, strip=strip, clean=output is None)
-    said = merging.notes(data)
+        data = writing.merge(logs, fd, strip=strip, clean=output is None)
+    said = writing.notes(data)
     made = envelope("logs merge", {}, {**data, "notes": said, "skipped": notes.lines})
     _end([*notes.lines, *said], made, json_path)
     return 0
@@ -106,8 +106,8 @@ def first_error(paths: tuple[str, ...], json_path: str | None, fail_on: frozense
     Equal failures of several ranks are one line. What follows from others is said to: ranks that
     lost a peer, that timed out waiting, that the launcher ended.
     """
-    from oddrank.logs import findings, sources
     from oddrank.logs import first_error as first_error_
+    from oddrank.logs import sources
 
     refuse_inputs({"--json": json_path}, paths)
     notes = Notes()
@@ -118,7 +118,7 @@ def first_error(paths: tuple[str, ...], json_path: str | None, fail_on: frozense
         render.line(line, stream)
     _say(notes.lines)
     data = {**first_error_.data(told), "skipped": notes.lines}
-    report = findings.first_error(told, data, notes.lost_text)
+    report = first_error_.report_of(told, data, notes.lost_text)
     render.deliver(report, json_path)
     return report.exit_code(fail_on)
 

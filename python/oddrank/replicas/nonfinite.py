@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from oddrank.replicas import digests, entries, findings, groups, layer_hooks
-from oddrank.replicas.origin import Event, first_within, judge
+from oddrank.replicas.findings import Event, first_within, judge
 from oddrank.replicas.watch import FoundError, Handle, OnDiff, check_arguments, tell
 from oddrank.report import Report
 

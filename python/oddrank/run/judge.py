@@ -48,14 +48,11 @@ _STDERR = 2
 _LEAST_PAUSE, _MOST_PAUSE, _PAUSE_TIMES = 0.05, 2.0, 20.0
 # The longest time from one thought on states to the next, if none of them changes.
 _THOUGHT_SECONDS = 0.5
-# After the end of rank 0's process, for the other ranks' ends.
-_LAST_SECONDS = 10.0
+_LAST_SECONDS = 10.0  # after the end of rank 0's process, for the other ranks' ends
 # For the answers of all guards after a death, of a stall; more for each rank.
 _DEATH_SECONDS, _STALL_SECONDS, _RANK_SECONDS = 0.1, 2.0, 0.0005
-# For those that show who came late: a death may wait for as long.
-_LATE_SECONDS = 0.3
-# For the launcher's own last words, after all ranks have ended.
-_LAUNCHER_SECONDS = 5.0
+_LATE_SECONDS = 0.3  # for those that show who came late: a death may wait for as long
+_LAUNCHER_SECONDS = 5.0  # for the launcher's own last words, after all ranks have ended
 # After a death, for the ends that follow from it, or came before it.
 _AGAIN_SECONDS = 0.5
 _END_SECONDS = 0.3

@@ -20,8 +20,7 @@ PATIENCE = 10.0
 _TOLD_TO_END = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _TOLD_SECONDS = 2.0
 _STILL_SECONDS = 600.0
-# A fault that the root knows of for longer is an earlier one.
-_FAULT_SECONDS = 3.0
+_FAULT_SECONDS = 3.0  # a fault that the root knows of for longer is an earlier one
 
 # What a process must use, or do, in a second, to be at work: less is heartbeats and logging.
 _CPU = 0.2

@@ -14,8 +14,7 @@ from oddrank.run.collect.sources import RAS, Sink, Source, Target, iso
 
 DEFAULT = "127.0.0.1:28028"
 """Where NCCL listens."""
-# Seconds between the questions: enough for triage to see that counts stand still.
-_APART = 6.0
+_APART = 6.0  # seconds between the questions: enough for triage to see that counts stand still
 _HELLO = 1.0  # seconds to connect, and between the first lines
 _PATIENCE = 3  # seconds that NCCL waits for its other processes
 _SILENCE = 5.0  # seconds without a byte
