@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
-from oddrank.finding import Finding, Who
+from oddrank.finding import Finding, Who, grouped
 from oddrank.launch import Launch
 
 if TYPE_CHECKING:
@@ -149,11 +149,7 @@ def node_of(state: RankState) -> Node:
 
 def by_node(states: Iterable[RankState]) -> dict[Node, list[RankState]]:
     """Returns the ranks of each node, without ranks that never came."""
-    nodes: dict[Node, list[RankState]] = {}
-    for state in states:
-        if state.contact != "never":
-            nodes.setdefault(node_of(state), []).append(state)
-    return nodes
+    return grouped((node_of(state), state) for state in states if state.contact != "never")
 
 
 @dataclass
@@ -208,9 +204,7 @@ class RunState:
 
 def nodes_of(run: RunState) -> list[tuple[int, ...]]:
     """Returns the ranks of each node; nodes in the order of their lowest rank."""
-    nodes: dict[Node, list[int]] = {}
-    for rank, state in sorted(run.states.items()):
-        nodes.setdefault(node_of(state), []).append(rank)
+    nodes = grouped((node_of(state), rank) for rank, state in sorted(run.states.items()))
     return sorted(tuple(ranks) for ranks in nodes.values())
 
 

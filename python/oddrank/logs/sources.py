@@ -10,7 +10,6 @@ from oddrank.triage.evidence import log_lines
 from oddrank.triage.facts import Process
 
 _MOST_NAME = 80
-_NO_WRITER = "no-rank"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -44,4 +43,4 @@ def name(process: Process) -> str:
         return f"rank{process.rank}"
     pid = f"pid{process.pid}" if process.pid is not None else ""
     text = "-".join(part for part in (process.host or "", process.label, pid) if part)
-    return _UNSAFE.sub("-", text)[:_MOST_NAME].strip("-.") or _NO_WRITER
+    return _UNSAFE.sub("-", text)[:_MOST_NAME].strip("-.") or "no-rank"

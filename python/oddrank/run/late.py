@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from oddrank.errors import OddrankError
-from oddrank.finding import Evidence, Finding, Row, Who, duration, group_name
+from oddrank.finding import Evidence, Finding, Row, Who, duration, group_name, grouped
 from oddrank.peers import Arrival, Late, both_times, quantiles_of
 from oddrank.run.snapshot import Snapshot
 from oddrank.trace import collectives, ranks
@@ -260,9 +260,7 @@ def _kinds(every: Mapping[int, Mapping[_Key, _Track]]) -> Iterator[tuple[Kind, l
         common = set.intersection(*(set(t.points) for t in tracks))
         # The oldest one of a record has no predecessor.
         known = [n for n in sorted(common) if not any(math.isnan(t.points[n].own) for t in tracks)]
-        by_call: dict[tuple[str, int, str], list[int]] = {}
-        for number in known:
-            by_call.setdefault(tracks[0].points[number].call, []).append(number)
+        by_call = grouped((tracks[0].points[number].call, number) for number in known)
         rest = []
         for (op, size, dtype), numbers in by_call.items():
             if len(numbers) >= FEWEST:

@@ -120,11 +120,8 @@ class Taker:
         for state in ranks:
             left = has_ended(state) and ago(state.rank) < _LEAVES_SECONDS
             gone.setdefault(state.host, []).append(state.contact == "closed" and not left)
-        return {
-            host
-            for host, each in gone.items()
-            if host != self._host and len(each) > 1 and all(each)
-        }
+        gone.pop(self._host, None)
+        return {host for host, each in gone.items() if len(each) > 1 and all(each)}
 
     def _forget(self) -> None:
         """Forgets records, those of the living first, so that all together are not too large."""

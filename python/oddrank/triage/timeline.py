@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from oddrank.finding import ranks_text
+from oddrank.finding import grouped, ranks_text
 from oddrank.triage.facts import Death, Fact, Progress, Source, Stop, Trouble
 from oddrank.triage.words import call_of
 
@@ -45,8 +45,7 @@ LOST = re.compile(
     r"|[Ww]orker(?:Proc)?\w* (?:initialization failed|died|failed with error)|child failed"
     r"|RuntimeError: cancelled$"
 )
-# Times without a zone may be so many seconds off.
-ZONES = 14 * 3600.0
+ZONES = 14 * 3600.0  # times without a zone may be so many seconds off
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +64,8 @@ class Event:
 
 def timeline(facts: Iterable[Fact]) -> list[Event]:
     """Returns all events with a time, the earliest first; equal ones of several ranks are one."""
-    folded: dict[object, list[Event]] = {}
-    for event in _events(facts):
-        # Facts of several ranks about the same thing within a second are one event.
-        key = (event.text, event.host, int(event.time), event.wall)
-        folded.setdefault(key, []).append(event)
+    # Facts of several ranks about the same thing within a second are one event.
+    folded = grouped(((e.text, e.host, int(e.time), e.wall), e) for e in _events(facts))
     found = []
     for events in folded.values():
         first = min(events, key=lambda event: event.time)

@@ -37,10 +37,8 @@ _HELD = (causes.HOST_STOPPED, causes.GPU_STOPPED, causes.UNREACHABLE, causes.HOS
 _GONE = ("dead", "zombie")
 # Seconds since the last event of a process that goes on. Recorders see each line of its own code.
 _JUST_NOW = 1.0
-# So many times as long between two calls as ever before is no pause any more.
-_LONGER = 2.0
-# Seconds after which a state belongs to another stall.
-_OLD = 24 * 3600.0
+_LONGER = 2.0  # so many times as long between two calls as ever before is no pause any more
+_OLD = 24 * 3600.0  # seconds after which a state belongs to another stall
 
 
 def suspects(view: View) -> list[Suspect]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from oddrank import job, launch
 from oddrank.errors import LaunchError, OddrankError
+from oddrank.finding import grouped
 from oddrank.run.collect import children
 from oddrank.run.collect.children import Say, Stop, Task
 from oddrank.run.collect.sources import NAMES, Rank, Target, chosen
@@ -220,10 +221,8 @@ def _with_variables(rank: Rank, seen: dict[int, dict[str, Any]]) -> Rank:
 
 def _jobs(seen: Sequence[dict[str, Any]]) -> dict[str, list[Rank]]:
     """Groups processes to jobs. Of a rank's, takes the one above the others: they inherit it."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for one in seen:
-        found.setdefault(one["job"], []).append(one)
-    return {name: _ranks(own) for name, own in found.items()}
+    jobs = grouped((one["job"], one) for one in seen)
+    return {name: _ranks(own) for name, own in jobs.items()}
 
 
 def _ranks(seen: Sequence[dict[str, Any]]) -> list[Rank]:

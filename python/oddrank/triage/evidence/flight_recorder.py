@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from oddrank import _native
+from oddrank.finding import grouped
 from oddrank.inputs import Item, Notes, is_pickle, unix_time
 from oddrank.triage import facts
 from oddrank.triage.evidence import Kind, rank_in_name, without_other_ranks
@@ -82,9 +83,7 @@ class _Records:
         yield from (facts.World(size, source) for size, source in sizes.items() if size)
 
     def _progress(self) -> Iterator[facts.Progress]:
-        tracks: dict[int, list[Any]] = {}
-        for track in self._found["tracks"]:
-            tracks.setdefault(track[0], []).append(track)
+        tracks = grouped((track[0], track) for track in self._found["tracks"])
         for i, dump in enumerate(self._found["dumps"]):
             readable, rank, *_, whole, from_first, groups, pause, _ = dump
             if not readable or rank is None:

@@ -15,10 +15,8 @@ from oddrank.trace.ranks import Rank, Seen
 from oddrank.triage import facts, matching, words
 
 _MESSAGES = ("send", "recv")
-# Calls a rank, of the newest, that are compared: all that small jobs hold.
-_MOST_COMPARED = 1 << 20
-# Calls of a process between which the longest pause is looked for.
-_PAUSES = 32
+_MOST_COMPARED = 1 << 20  # calls a rank, of the newest, that are compared: all that small jobs hold
+_PAUSES = 32  # calls of a process between which the longest pause is looked for
 
 _Key = tuple[str, tuple[int, ...], str]  # name, ranks and back end of a group
 

@@ -73,8 +73,7 @@ NO_PROGRESS = re.compile(r"%\||wandb: |fail|error|exception|abort|crash|emergenc
 _LATER = 60.0
 # Lines around a traceback, and at the end of a log, that are searched for such lines.
 _AROUND = 20_000
-# Python goes on after these.
-_GOES_ON = ("Exception ignored in", "Exception in thread")
+_GOES_ON = ("Exception ignored in", "Exception in thread")  # Python goes on after these
 # How the C library, srun and Python begin what they say of a signal.
 SIGNALS = {
     "Killed": 9, "Terminated": 15, "Aborted": 6, "Segmentation fault": 11, "Bus error": 7,

@@ -35,8 +35,7 @@ _OF_PAIRS = frozenset({"SEND", "RECV", "RECVANYSOURCE", "COALESCED"})
 # Calls in which every rank must give as many elements.
 _SAME_SIZES = frozenset({"ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE",
                          "_REDUCE_SCATTER_BASE"})  # fmt: skip
-# Numbers of the calls in which ranks of one group stand are close to each other.
-_CLOSE = 64
+_CLOSE = 64  # numbers of the calls in which ranks of one group stand are close to each other
 # A gap among the ranks of a group that spoke is a member; of a few that spoke, nothing is known.
 _MOST_SILENT = 2 / 3
 

@@ -24,8 +24,7 @@ _UNLIKE = re.compile(
 )
 STOOD = re.compile("watchdog (?:got stuck|hang)")
 _STOPPED = re.compile(r"^(?:KeyboardInterrupt|SignalException|SystemExit)\b")
-# Signals that others send: SIGINT, SIGKILL, SIGTERM.
-FROM_OUTSIDE = frozenset({2, 9, 15})
+FROM_OUTSIDE = frozenset({2, 9, 15})  # signals that others send: SIGINT, SIGKILL, SIGTERM
 # torch's words in the process that started the worker: which of the two is a race inside of torch.
 _WORKER = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? (\d+)\) "

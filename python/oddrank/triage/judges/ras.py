@@ -15,8 +15,7 @@ from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import View
 
 _MEDIUM, _LOW = 1, 0
-# Two answers this close, in seconds, do not show that counts stand still.
-_SOON = 5.0
+_SOON = 5.0  # two answers this close, in seconds, do not show that counts stand still
 
 
 def judge(view: View) -> list[Suspect]:

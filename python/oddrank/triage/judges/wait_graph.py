@@ -19,8 +19,7 @@ from oddrank.triage.view import View
 
 TOGETHER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Nobody gets out of these before all members are in: how their names begin."""
-# Messages that were issued within so many seconds are a batch: they run at once.
-_BATCH = 0.0005
+_BATCH = 0.0005  # messages that were issued within so many seconds are a batch: they run at once
 # How far a rank has come in a group: the call in which it is or which it has not entered, and
 # whether it is inside. A rank inside waits for all members with a smaller front.
 Front = tuple[int, bool]

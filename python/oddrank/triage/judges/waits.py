@@ -23,8 +23,7 @@ _MOST_NAMED = 64
 _PAUSES = 10.0
 _SOON = 2.0
 _MOST_APART = 4  # ranks in other calls that are told
-# So many ranks that do as always make one odd that does not.
-_MOST_DO = 2
+_MOST_DO = 2  # so many ranks that do as always make one odd that does not
 
 
 def judge(view: View) -> list[Suspect]:
