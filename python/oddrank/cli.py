@@ -225,7 +225,10 @@ def some_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list
 
 
 def renamed(**new: str) -> dict[str, Any]:
-    """Returns context settings with which options take their old names, too. new: by old name."""
+    """Returns context settings that keep old names of options.
+
+    new: old name -> new name, without dashes in front.
+    """
     return {"token_normalize_func": lambda name: new.get(name, name)}
 
 

@@ -19,7 +19,8 @@ HEAD = """# All causes
 
 `cause` of a finding ([report.md](report.md)) is one of these; scripts may compare with it. Braces
 stand for what a finding fills in: {who} is a rank, a node, a GPU or a link. "what to type" is its
-`next`. `make golden` writes this page from the tables that the commands take their sentences from.
+`next`. Where the evidence or the command tells more, `next` has other or further lines. `make
+golden` writes this page from the tables that the commands take their sentences from.
 """
 # Folder of the package -> the commands that say its causes.
 TITLES = {

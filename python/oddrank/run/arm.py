@@ -56,8 +56,9 @@ def arm(
     Forked and spawned children are recorded too, those of ranks in files of 256 KiB. If arm() is
     called twice, the first call counts. Without room for a file, the process runs unrecorded, with
     one warning.
-    Returns a handle, which is a context manager and a decorator: remove() ends the recording; path
-    is the record's, "" if there is none. Of a function, returns one that is recorded while it runs.
+    Returns a handle: a context manager and a decorator. Its remove() ends the recording; its path
+    is the record's, "" if there is none. If `packages` is a function, returns that function,
+    recorded while it runs.
     OddrankError for an unknown level or action; RuntimeError in a subinterpreter.
 
     Example: oddrank.arm({"mypkg": "lines"}, watch=True)
