@@ -3,7 +3,8 @@
 
 #include "modules/begin_module.hpp"
 
-// Each is defined in its subject's bind_*.cpp, that of printing in cpython/printflock.cpp.
+// Each is defined in its subject's bind_*.cpp; bind_printing in printing/cpython/printflock.cpp,
+// and bind_trace_marks in trace/hooks/marks.cpp.
 namespace oddrank {
 void bind_bench(pybind11::module_& m);
 void bind_control(pybind11::module_& m);
@@ -24,8 +25,9 @@ void bind_triage_stacks(pybind11::module_& m);
 
 PYBIND11_MODULE(_core, m) {
   m.doc() =
-      "oddrank's native core: printing, the recorder, guards, checks of values and hosts, and "
-      "readers of what jobs leave. Use the functions of `oddrank` instead.";
+      "oddrank's native core: printing, the recorder, guards, probes of hosts, digests, "
+      "statistics, "
+      "checks of values, and readers of what jobs leave. Use the functions of `oddrank` instead.";
   oddrank::begin_module(m);
   oddrank::bind_bench(m);
   oddrank::bind_control(m);

@@ -48,7 +48,7 @@ constexpr int kFurthest = 1000;
 using std::chrono::nanoseconds;
 
 constexpr nanoseconds kPause = std::chrono::milliseconds(50);
-constexpr nanoseconds kPauseOfGil = std::chrono::seconds(1);
+constexpr nanoseconds kGilInterval = std::chrono::seconds(1);
 // A sample's CPU time is at most this part of the time to the next one: many threads, deep stacks.
 constexpr int kLeastIdle = 200;
 constexpr std::size_t kStackBytes = std::size_t{512} << 10;
@@ -109,6 +109,7 @@ void Tracer::start(ArmOptions options, Filter filter) {
   generation_ = ++generations_;
   recorder_.store(made, std::memory_order_release);
   made->set_hook_state(HookState::kArmed);
+  sampler_.want(sampling());
 }
 
 void Tracer::open(const ArmOptions& options) {
@@ -123,6 +124,7 @@ void Tracer::open(const ArmOptions& options) {
   budget_.clear();
   generation_ = ++generations_;
   recorder_.store(made, std::memory_order_release);
+  sampler_.want(sampling());
 }
 
 void Tracer::stop() noexcept {
@@ -363,7 +365,7 @@ void Tracer::change_codes() noexcept {
 void Tracer::raise_all() noexcept {
   const KeepError keep;
   const auto changes = budget_.raise_all();
-  sampler_.want(Sampling::kGil);
+  sampler_.want(Sampling::kNone);
   if (changes.empty()) return;
   Recorder* made = made_.load(std::memory_order_relaxed);
   if (made != nullptr) made->dictionary().note_levels(changes, read_tsc());
@@ -656,6 +658,7 @@ void Sampler::start() noexcept {
 }
 
 void Sampler::pause() noexcept {
+  // Declared first: on return the mutex is unlocked before this waits for the GIL.
   std::optional<WithoutGil> unlocked;
   std::unique_lock lock(mutex_);
   ++pauses_;
@@ -688,15 +691,17 @@ void Sampler::resume() noexcept {
     const std::lock_guard lock(mutex_);
     if (--pauses_ > 0) return;
   }
-  // Once the main thread runs Python again: right after the functions that it calls after a fork,
-  // Python counts threads, and warns if there is more than one.
+  // In the main thread once it runs Python again: right after the hooks of a fork, Python counts
+  // threads, and warns if there are several. From another thread it warns anyway, and the main
+  // thread may be in one call for long.
   const auto start = [](void* self) {
     auto& sampler = *static_cast<Sampler*>(self);
     const std::lock_guard lock(sampler.mutex_);
     sampler.start_if_wanted();
     return 0;
   };
-  if (Py_AddPendingCall(start, this) != 0) start(this);
+  const bool is_main = static_cast<pid_t>(thread_id()) == ::getpid();
+  if (!is_main || Py_AddPendingCall(start, this) != 0) start(this);
 }
 
 void Sampler::forget() noexcept {
@@ -716,38 +721,40 @@ void* Sampler::run(void* self) {
 void Sampler::work() {
   std::unique_lock lock(mutex_);
   tid_ = static_cast<pid_t>(thread_id());
-  // By the clock: how long a sample has waited for the GIL puts off no other one.
+  // By the clock: a sample that waited long for the GIL does not delay the next one. A change of
+  // what is wanted begins a new pause.
   auto due = std::chrono::steady_clock::now();
   nanoseconds pause = kPause;
   while (!ends_) {
     changed_.wait(lock, [this] { return wanted_ != Sampling::kNone || ends_; });
-    const Sampling what = wanted_;
+    const Sampling job = wanted_;
     due = std::max(due + pause, std::chrono::steady_clock::now());
-    const bool otherwise =
-        changed_.wait_until(lock, due, [this, what] { return ends_ || wanted_ != what; });
-    if (otherwise) {
+    const bool has_changed =
+        changed_.wait_until(lock, due, [this, job] { return ends_ || wanted_ != job; });
+    if (has_changed) {
       due = std::chrono::steady_clock::now();
       pause = kPause;
       continue;
     }
     takes_gil_ = true;
     lock.unlock();
-    pause = sample_once(what);
+    pause = sample_once(job);
     lock.lock();
     takes_gil_ = false;
+    if (wanted_ != job) pause = kPause;
   }
 }
 
 // Returns the time until the next sample.
-nanoseconds Sampler::sample_once(Sampling what) {
+nanoseconds Sampler::sample_once(Sampling job) {
   Recorder* recorder = Tracer::made();
-  if (recorder == nullptr) return kPauseOfGil;
+  if (recorder == nullptr) return kGilInterval;
   recorder->note_gil_wanted(read_tsc());
   const PyGILState_STATE state = PyGILState_Ensure();
   recorder->note_gil_wanted(0);
-  if (what == Sampling::kGil) {
+  if (job == Sampling::kGil) {
     PyGILState_Release(state);
-    return kPauseOfGil;
+    return kGilInterval;
   }
   const std::int64_t begin = clock_ns(CLOCK_THREAD_CPUTIME_ID);
   Tracer::get().sample();

@@ -172,7 +172,7 @@ class Sampler {
  private:
   static void* run(void* self);
   void work();
-  std::chrono::nanoseconds sample_once(Sampling what);
+  std::chrono::nanoseconds sample_once(Sampling job);
   void start() noexcept;
   void start_if_wanted() noexcept;  // call with the mutex
 

@@ -524,7 +524,7 @@ class Recorder {
   void note_exit(int code) noexcept;
   // Notes that collectives are recorded from now on: one that is not in the file was not issued.
   void note_collectives() noexcept;
-  // Notes since when the GIL is wanted for a sample; 0: it is not.
+  // Notes since when the sampling thread waits for the GIL; 0: it does not wait.
   void note_gil_wanted(std::uint64_t tsc) noexcept {
     header_->gil_wanted.store(tsc, std::memory_order_relaxed);
   }
