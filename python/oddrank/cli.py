@@ -116,8 +116,7 @@ def _oddrank() -> None:
 
 
 class Seconds(click.FloatRange):
-    """A time in seconds, with or without a unit. Refuses NaN, which a range would accept. A year
-    has 365 days."""
+    """A time in seconds, with or without a unit. Refuses NaN, which a range would accept."""
 
     name = "seconds"
     _units: ClassVar[dict[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 365 * 86400}

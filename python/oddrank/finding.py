@@ -157,8 +157,8 @@ def fold(ranks: Iterable[int], between: str = ",") -> str:
 
 def group_name(title: str, ranks: Collection[int] = ()) -> str:
     """Returns a process group as all commands name it: default_pg (ranks 0-3), group 7."""
-    folded = fold(ranks)
-    members = f" (ranks {folded})" if ranks and len(folded) <= 32 else ""
+    folded = fold(ranks, ", ")
+    members = f" (ranks {folded})" if ranks and len(folded) <= 40 else ""
     return (title if title and not title.isdecimal() else f"group {title}".strip()) + members
 
 

@@ -1,4 +1,4 @@
-"""Which job this process belongs to, that job's folders, and how its child processes run Python.
+"""Which job this process belongs to, and the folders of that job's files.
 
 Returns paths and creates nothing: the native core makes a folder, and refuses one that a stranger
 could have put there.
@@ -6,7 +6,6 @@ could have put there.
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -82,12 +81,3 @@ def file_name(text: str) -> str:
     """Turns `text` into a folder's name: no path, not too long. Keeps a valid name as it is."""
     name = _UNSAFE.sub("_", text)[:120]
     return name if name.strip(".") else f"job-{name}"
-
-
-def python_command(code: str) -> tuple[str, ...]:
-    """Returns a command of a child process that runs Python code of oddrank's.
-
-    A user's module in the current folder must not hide one of Python's: the folder of `-c` is left
-    out. Python's own -P is newer than 3.10.
-    """
-    return (sys.executable, "-c", f"import sys; sys.path[:] = filter(None, sys.path)\n{code}")

@@ -27,7 +27,9 @@ _CALLS_A_SECOND = 1000
 
 class JobStore:
     """This rank's connection to the store of the default process group. Keys begin with `prefix`.
-    Without a process group, a job of one rank has a store in its own memory."""
+
+    Without a process group, a job of one rank has a store in its own memory.
+    """
 
     def __init__(self, store: Any, rank: int, world: int, prefix: str) -> None:
         self.rank, self.world = rank, world

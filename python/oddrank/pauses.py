@@ -54,8 +54,10 @@ class Pause:
 
 
 class Paused:
-    """Notes a pause in this process's record, from begin() to end(). A context manager. Any thread
-    may call them; a second call of either does nothing. close() ends it for good."""
+    """Notes a pause in this process's record, from begin() to end(). A context manager.
+
+    Any thread may call them; a second call of either does nothing. close() ends it for good.
+    """
 
     def __init__(self, kind: Kind, seconds: float, what: str) -> None:
         section = _native.core().section

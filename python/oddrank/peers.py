@@ -35,9 +35,9 @@ from oddrank.finding import Level, grouped
 
 ALARM = 0.01  # probability that a run names a healthy peer, over all of its comparisons
 MANY = 16  # least number of peers whose values estimate the healthy spread
-LINE = 2 / 3  # of the smallest effect looked for: a peer is named if its lower bound exceeds it
+LINE = 2 / 3  # share of the smallest effect: a peer is named if its lower bound exceeds it
 MAD = 1.4826  # standard deviation of a normal distribution, in median absolute deviations
-DEGREES_OF_DEVIATION = 0.37  # of freedom that a value adds to `deviation`: it is less efficient
+DEGREES_OF_DEVIATION = 0.37  # degrees of freedom per value of `deviation` (of a variance: 1)
 _FOUND = 0.95  # share of runs that find the effect `visible`
 _QUANTILE = statistics.NormalDist().inv_cdf(_FOUND)
 _MEDIAN = 1.2533  # standard error of a median, in those of a mean: sqrt(pi / 2)

@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-from oddrank import job
 from oddrank.control import address
 from oddrank.doctor import probes
 from patience import PATIENCE
@@ -32,7 +31,7 @@ def test_the_look_up_of_addresses_and_probes_import_nothing_of_the_current_folde
     there = str(own_modules / "tokenize.py")  # a rendezvous file that has come
     for command in (
         address.fetcher("key", 1.0), address.fetcher("key", 1.0, there),
-        *(job.python_command(f"import {name}") for name in HIDING),
+        *(address.python_command(f"import {name}") for name in HIDING),
     ):  # fmt: skip
         assert said(command) == (0, ""), command
     assert "the own module" not in str(probes.ask(["gpu"], PATIENCE.limit))

@@ -152,3 +152,11 @@ def test_what_machines_say_of_themselves_is_no_sign_that_ranks_moved(tmp_path):
         made = json.loads(done.stdout)
         assert (made["verdict"], done.returncode) == ("unknown", 1)
         assert "nothing shows that ranks moved or ended well" in made["summary"]
+
+
+def test_a_log_that_begins_with_a_table_of_gpus_still_tells_of_trouble(tmp_path):
+    log = tmp_path / "slurm-7.out"
+    log.write_text(HEAD + gpu() + "CRITICAL: a worker died\n")
+    made = json.loads(typed("triage", "--json", "-", log).stdout)
+    assert made["verdict"] == "unknown"
+    assert "the first that tells of trouble: CRITICAL: a worker died" in made["summary"]

@@ -58,6 +58,8 @@ ROWS = {
     "stuck, with its place": (suspect("not-entered", leaf=Frame("f")), [], ["oddrank run"]),
     "stuck, with its place, recorded":
         (suspect("not-entered", leaf=Frame("f")), [RECORD], ["oddrank trace where"]),
+    "inside a call, with its place":
+        (suspect("inside-call", leaf=Frame("f")), [SEEN, COUNTS], ["ncclras", "oddrank run"]),
     "finished": (suspect("finished"), [RECORD], ["finished"]),
     "stuck and counted": (suspect("not-entered"), [COUNTS], ["py-spy", "ncclras", "oddrank run"]),
     "stuck and over": (suspect("not-entered"), [GONE], STUCK_KEYS),

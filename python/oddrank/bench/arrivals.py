@@ -131,8 +131,7 @@ def _measure(context: Context[_Plan]) -> _Result:
 
 
 def measured(group: Group, offset: tuple[int, int], seconds: float) -> Arrival | None:
-    """Measures this rank's arrivals at a few hundred small all_reduces, fewer in few `seconds`. All
-    ranks call it together."""
+    """Measures this rank's arrivals at up to a few hundred small all_reduces, with all ranks."""
     backend = C10d(group)
     backend.reserve(_CASE.bytes)
     operation = backend.prepare(_CASE)

@@ -46,8 +46,7 @@ class At:
 
 
 def all_gather(dist: Any) -> Any:
-    """Returns torch's all_gather of (received, sent): torch 2.13 renamed it and warns of the old
-    name."""
+    """Returns torch's all_gather of (received, sent): 2.13 renamed it and warns of the old name."""
     return getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 

@@ -135,8 +135,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Layout:
-    """The elements that one rank fills before a run (`send`) and checks after it (`recv`); in place
-    both buffers are one."""
+    """Elements that a rank fills before a run and checks after it; one buffer if in place."""
 
     send: tuple[Segment, ...]
     recv: tuple[Segment, ...]

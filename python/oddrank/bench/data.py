@@ -1,5 +1,4 @@
-"""The data of a sweep, from measuring to judging: the ranks' devices and links, rows, and what is
-wrong in them."""
+"""The data of a sweep: the ranks' devices and links, rows, and what is wrong in them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

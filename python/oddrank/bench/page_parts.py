@@ -18,7 +18,7 @@ _MOST_TICKS = 6
 
 def of_sweep(run: RunState, rows: Sequence[Row], devices: Mapping[str, int]) -> Parts:
     """Returns the curves and figures of a sweep. devices: name -> how many, as in the report."""
-    picture = plot.grouped({"": rows})
+    picture = plot.picture_of({"": rows})
     late: dict[str, list[int]] = defaultdict(list)
     for rank, arrived in arrivals.of(run).items():
         late[duration(arrived.median / 1e6)].append(rank)
@@ -27,8 +27,8 @@ def of_sweep(run: RunState, rows: Sequence[Row], devices: Mapping[str, int]) -> 
         for time, ranks in late.items()
     ]
     split = any(row.groups for row in rows)
-    columns = ("collective", *HEADINGS, *["groups"] * split)
-    shown = [(row.collective, *cells(row), *[groups_text(row)] * split) for row in rows]
+    columns = ("collective", *HEADINGS, *(["groups"] if split else []))
+    shown = [(row.collective, *cells(row), *([groups_text(row)] if split else [])) for row in rows]
     on = ", ".join(f"{count} x {name}" for name, count in devices.items())
     status = ", ".join(filter(None, (picture.common, on)))
     parts = of_tables(run, [("Results", columns, shown)])
@@ -61,5 +61,6 @@ def _charts(picture: plot.Picture) -> Iterator[Chart]:
 def _dots(picture: plot.Picture, rows: Iterable[Row]) -> Iterator[Dot]:
     for row in rows:
         if rate := getattr(row, f"{picture.bandwidth}_GBps"):
-            size, wrong = size_text(row.bytes, exact=True), ", wrong values" * row.is_wrong
+            size = size_text(row.bytes, exact=True)
+            wrong = ", wrong values" if row.is_wrong else ""
             yield Dot(row.bytes, rate, f"{size}: {number_text(rate)} GB/s{wrong}", row.is_wrong)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from oddrank.bench.comparison import Saved
 from oddrank.bench.data import Row
 from oddrank.errors import OddrankError
-from oddrank.finding import size_text
+from oddrank.finding import grouped, size_text
 from oddrank.pictures import COLOURS, matplotlib, plain
 
 MOST_CURVES = 10  # more would look alike
@@ -44,7 +44,7 @@ def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
         name if len(runs) > 1 else "": [row for row in run.rows if set(only) <= _words(row)]
         for name, run in zip(names(runs), runs, strict=True)
     }
-    picture = grouped(drawn)
+    picture = picture_of(drawn)
     if not picture.panels:
         where = f" with {' '.join(only)}" if only else ""
         raise OddrankError(f"nothing to draw: no row{where} has a size and a time")
@@ -57,17 +57,15 @@ def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
     return picture
 
 
-def grouped(runs: Mapping[str, Sequence[Row]]) -> Picture:
-    """Groups all rows that have a size and a time. runs: name -> rows; "" for the only one."""
+def picture_of(runs: Mapping[str, Sequence[Row]]) -> Picture:
+    """Returns the curves of all rows with a size and a time. runs: by name; "" for the only one."""
     drawn = [
         (row, _facts(name, row))
         for name, rows in runs.items()
         for row in rows
         if row.bytes > 0 and row.mean_us
     ]
-    of_panel: dict[str, list[tuple[str, ...]]] = {}
-    for row, facts in drawn:
-        of_panel.setdefault(row.collective, []).append(facts)
+    of_panel = grouped((row.collective, facts) for row, facts in drawn)
     differing = [
         any(len(set(texts)) > 1 for texts in fact)
         for fact in zip(*(zip(*every, strict=True) for every in of_panel.values()), strict=True)
@@ -86,8 +84,7 @@ def grouped(runs: Mapping[str, Sequence[Row]]) -> Picture:
 
 
 def names(runs: Sequence[Saved]) -> list[str]:
-    """Returns a short name of each run for legends: its file's name without .json, or the path if
-    several files have that name."""
+    """Returns names for legends: a file's name without .json, or its path if names are equal."""
     short = [Path(run.path).name.removesuffix(".json") or run.path for run in runs]
     return [
         name if short.count(name) == 1 else run.path for name, run in zip(short, runs, strict=True)

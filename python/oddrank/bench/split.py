@@ -203,8 +203,7 @@ def _finding(run: RunState, by: float, number: int, slow: Sequence[Row], cases: 
 
 
 def _least_and_usual(groups: Sequence[Mapping[str, Any]], number: int) -> tuple[float, float]:
-    """Returns how much longer this group takes than the others' median, as a share: in its best
-    pass, and over all passes."""
+    """Returns by which share a group is slower than the others' median: best pass, all passes."""
     own, *others = groups[number], *groups[:number], *groups[number + 1 :]
     passes = zip(own["passes_us"], *(one["passes_us"] for one in others), strict=False)
     shares = [time / statistics.median(other) - 1 for time, *other in passes]

@@ -232,8 +232,7 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
 def _verify(
     group: Group, backend: Backend, case: Case, operation: Operation, result: PassResult
 ) -> bool:
-    """Checks the values and puts what this rank found into its result. Returns whether any rank saw
-    a wrong one; all ranks call it together."""
+    """Checks the values, on all ranks together. Returns whether any rank saw a wrong one."""
     seen = verify.verify(group, backend, case, operation)
     wrong = verify.localise(group, backend, case, seen)
     result["mismatch"], result["wrong_ranks"] = seen, wrong or []

@@ -68,8 +68,10 @@ def _places(
 def verify(
     group: Group, backend: Backend, case: Case, operation: Operation, turns: int = 0
 ) -> Mismatch | None:
-    """Runs the case until every rank has contributed, or `turns` times; all ranks call it together.
-    Returns the first wrong value that this rank saw; None: all were right here."""
+    """Returns the first wrong value that this rank saw; None if all were right here.
+
+    Runs the case until every rank has contributed, or `turns` times. All ranks call it together.
+    """
     values = Values(backend.device, group.world)
     layout = COLLECTIVES[case.collective].layout(case, group.rank, group.world)
     seen: Mismatch | None = None
@@ -100,7 +102,9 @@ def verify(
 
 def localise(group: Group, backend: Backend, case: Case, seen: Mismatch | None) -> list[int] | None:
     """Returns the ranks whose own values look wrong from here; None if no rank saw a wrong value.
-    All ranks call it together."""
+
+    All ranks call it together.
+    """
     no_rank = group.world
     (observer,) = group.smallest([group.rank if seen else no_rank])
     if int(observer) == no_rank:
@@ -111,8 +115,7 @@ def localise(group: Group, backend: Backend, case: Case, seen: Mismatch | None) 
 
 
 def turns_of(case: Case, world: int) -> int:
-    """Returns how many runs it takes until every rank has contributed, at most _MOST_TURNS; 1 for a
-    barrier."""
+    """Returns how many runs let every rank contribute, at most _MOST_TURNS; 1 for a barrier."""
     if not case.count:
         return 1
     return int(_native.core().bench_turns(case.dtype, case.op, world, case.count, _MOST_TURNS))

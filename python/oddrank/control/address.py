@@ -4,6 +4,7 @@ import os
 import socket
 import stat
 import struct
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -103,14 +104,22 @@ def leave_address(path: str, address: str) -> None:
                     old.parent.rmdir()
 
 
+def python_command(code: str) -> tuple[str, ...]:
+    """Returns a command of a child process that runs Python code of oddrank's.
+
+    A user's module in the current folder must not hide one of Python's: the folder of `-c` is left
+    out. Python's own -P is newer than 3.10.
+    """
+    return (sys.executable, "-c", f"import sys; sys.path[:] = filter(None, sys.path)\n{code}")
+
+
 def fetcher(key: str, seconds: float, file: str = "") -> tuple[str, ...]:
     """Returns a command that prints rank 0's address once it is in torch's store, if ever.
 
     It leaves the address in the rendezvous file, too.
     """
-    return job.python_command(
-        f"from oddrank.control import address as a; a.fetch({key!r}, {seconds}, {file!r})"
-    )
+    code = f"from oddrank.control import address as a; a.fetch({key!r}, {seconds}, {file!r})"
+    return python_command(code)
 
 
 def fetch(key: str, seconds: float, file: str) -> None:

@@ -18,14 +18,15 @@ from oddrank.triage.view import view
 _NOBODY = Who("rank")
 _MOST_TOLD = 4
 _WHILE_IT_HANGS = "while it hangs: py-spy dump --pid PID  (on {host})"
-# Rule, or how it ended -> what to try besides: in the place of what its row says, if it says any.
+# Rule, end, cause or situation -> steps; the first key that fits counts. They replace the steps of
+# the cause's row, or follow all others if that row has none.
 _NEXT: dict[str, tuple[str, ...]] = {
     "no-store": (
         "ss -ltnp | grep $MASTER_PORT: does another process have the port?  (on {host})",
         "oddrank doctor; dmesg -T | tail  (on {host})",
     ),
     "exception": (
-        "run it there alone: does it raise again?  (on {host})",
+        "start the same command on that host with one process: does it raise again?  (on {host})",
         "oddrank doctor; dmesg -T | tail  (on {host})",
     ),
     "dead": (

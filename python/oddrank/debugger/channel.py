@@ -29,7 +29,9 @@ _MOST_SESSIONS = 1000
 
 class Channel:
     """A text file for pdb: readline() returns "" at the deadline, or once the other side is gone.
-    The descriptor is the channel's own. end: time.monotonic()."""
+
+    The descriptor is the channel's own. end: time.monotonic().
+    """
 
     encoding = "utf-8"
 

@@ -144,8 +144,7 @@ class Waiting:
 
 
 class _Timeouts:
-    """The timeouts of all process groups of this rank, for as long as a debugger has one rank. They
-    hold for collectives that begin from then on."""
+    """Timeouts of this rank's process groups while a debugger has a rank, for later collectives."""
 
     def __init__(self, deadline: float) -> None:
         self._seconds = deadline + _MORE_SECONDS

@@ -75,8 +75,7 @@ class Follower:
 
 
 def check(paths: Sequence[str]) -> None:
-    """Raises OddrankError for what can't be read as it grows: stdin, pipes, folders, what is
-    packed or UTF-16."""
+    """Raises OddrankError for what can't be read as it grows: stdin, pipes, folders, UTF-16, ..."""
     for path in paths:
         is_text = os.path.isfile(path)
         with suppress(OSError):  # it is told when it is read

@@ -174,8 +174,7 @@ def cgroup_cpus(proc: str = _PROC, root: str = _ROOT) -> float | None:
 
 
 def cgroups(controller: str, proc: str, root: str) -> list[tuple[str, bool]]:
-    """Returns (folder, is version 2) of this process's cgroup and of all above it. Each of them may
-    limit the process."""
+    """Returns (folder, is version 2) of this process's cgroup and all above: each may limit it."""
     lines = [line.split(":", 2) for line in small_file(proc).splitlines()]
     folders = []
     for _, controllers, path in (line for line in lines if len(line) == 3):

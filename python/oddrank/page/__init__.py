@@ -319,8 +319,9 @@ def _chart(chart: Chart) -> dict[str, Any]:
     def y(value: float) -> float:
         return _placed(value, steps[0], steps[-1], _UP)
 
-    shown = [step for step in steps if f"{step:e}".startswith("1")]
-    shown = steps if len(steps) <= _MOST_TICKS else shown[:: -(-len(shown) // _MOST_TICKS)]
+    decades = [step for step in steps if f"{step:e}".startswith("1")]
+    every = math.ceil(len(decades) / _MOST_TICKS)
+    shown = steps if len(steps) <= _MOST_TICKS else decades[::every]
     return {
         "title": chart.title,
         "across": _ACROSS,
@@ -335,8 +336,7 @@ def _chart(chart: Chart) -> dict[str, Any]:
 
 
 def _steps(low: float, high: float) -> list[float]:
-    """Returns 1, 2 and 5 times powers of ten: those between `low` and `high`, and one beyond each
-    that is none itself."""
+    """Returns the shortest run of 1, 2 and 5 times powers of ten that holds `low` and `high`."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = [float(f"{digit}e{power}") for power in powers for digit in (1, 2, 5)]
     return steps[max(bisect_right(steps, low) - 1, 0) : bisect_left(steps, high) + 1]
@@ -349,8 +349,7 @@ def _placed(value: float, low: float, high: float, ends: tuple[int, int]) -> flo
 
 
 def _tree(tree: Tree) -> dict[str, Any]:
-    """Returns the branches in reading order. opens: it has branches of its own; closes: how many
-    branches end after it."""
+    """Returns branches in reading order. opens: it has branches; closes: how many end after it."""
     shown = tree.branches[:_MOST_BRANCHES]
     depths = [min(branch.depth, _DEEPEST) for branch in shown]
     rows, left = [], _MOST_FRAMES_IN_ALL

@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native, job, launch
-from oddrank.control.address import ADDRESS, fetcher, leave_address, listen, path_under
+from oddrank.control.address import (
+    ADDRESS,
+    fetcher,
+    leave_address,
+    listen,
+    path_under,
+    python_command,
+)
 from oddrank.errors import OddrankError
 from oddrank.run.options import REPORT, Options
 from oddrank.trace import device_times
@@ -27,8 +34,8 @@ _PROGRAM = "oddrank-guard"
 _TO_DETACH = 120.0  # seconds that a guard may take until it runs by itself
 # Resolves how long this job's own pauses are. A guard looks once a second.
 _MOST_QUIET, _LEAST_QUIET, _STALLS_PART = 5.0, 1.0, 0.1
-_JUDGE = job.python_command("from oddrank.run.judge import main; main(sys.argv[1:])")
-_COLLECT = job.python_command(
+_JUDGE = python_command("from oddrank.run.judge import main; main(sys.argv[1:])")
+_COLLECT = python_command(
     "from oddrank.run.collect.command import for_guard; for_guard(*sys.argv[1:])"
 )
 # A guard reads only what a command prints: what fails must be there, too.

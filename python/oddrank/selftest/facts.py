@@ -48,8 +48,7 @@ class Here:
 
 
 class Facts(GpuFacts, total=False):
-    """A rank's facts that code reads by name, beside all others of the table. Each may also be
-    NOT_READABLE."""
+    """A rank's facts that code reads by name, besides the table's; each may be NOT_READABLE."""
 
     visible_gpus: str | None
     gpu_uuid: str | None

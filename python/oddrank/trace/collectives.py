@@ -63,7 +63,7 @@ class Collective(NamedTuple):
     bytes_in: int = 0  # bytes that this rank puts in
     bytes_out: int = 0  # bytes that this rank gets
     peer: int | None = None  # the global rank that a send goes to, or a recv waits for; None: any
-    tag: int | None = None  # of send and recv
+    tag: int | None = None  # the tag of a send or recv
     root: int | None = None  # the global rank of the root of broadcast, reduce, gather and scatter
     failed: bool = False  # it ended with an error
     number: int = 0  # its number among the collectives of this process, from 1

@@ -43,7 +43,7 @@ class Frame:
 
     function: str
     file: str
-    line: int | None  # None: recorded by calls only
+    line: int | None  # None if it is recorded by calls only
     level: str | None = field(default=None, compare=False)
     """If the line is unknown since the function ran too often: its level now."""
     since: float | None = field(default=None, compare=False)

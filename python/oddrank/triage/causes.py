@@ -89,7 +89,7 @@ def _filled(text: str, suspect: Suspect) -> str:
         call=call_text(suspect.at) or "the call", own=call_text(suspect.own),
         others=count(waiting) if waiting else "the others",
         at=at or "the call that the others are in", group=group_text(suspect.group) or "a group",
-        in_leaf=f" in {place}" if place else "", at_leaf=f", at {place}" if place else "",
+        in_leaf=f" in {place}" if place else "", at_leaf=f" at {place}" if place else "",
         unseen="" if place else " (a stack would tell)",
         in_all=f", in {places}" if places else "",
         worker=place_text(suspect.beside[0]) if suspect.beside else "",
@@ -110,7 +110,7 @@ def _text(condition: Condition, text: str, **of_rules: str) -> Says:
 
 def _stuck(how: str, waiters: str = "{waiters}") -> Says:
     place = "" if "{in_" in how or "{worker}" in how else "{at_leaf}"
-    return _text("stuck", f"{{name}} {{may_be}} stuck: {how}{place}{{step}}{waiters}")
+    return _text("stuck", f"{{name}} {{may_be}} stuck{place}: {how}{{step}}{waiters}")
 
 
 _INSIDE = _stuck("inside {call}, or in one before it, and nobody else is behind")
@@ -179,15 +179,16 @@ def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
     name = _name(suspect)
     if found is None:
         at = full_call(suspect) or "a call"
-        before = "what was never issued after the same calls before"
-        return "mismatch", f"{name} issued {at}: {before}{waiters(suspect)}"
+        never = "which never came after the same calls before"
+        return "mismatch", f"{name} issued {at}, {never}{waiters(suspect)}"
     usual, *others = found.variants
     of = group_text(suspect.group or found.group)
     where = f"call {found.seq}" + (f" of {of}" if of else "")
     odd = "; ".join(
         f"{ranks_text(v.ranks)} issued {_issued(v.call, found.differs)}" for v in others
     )
-    text = f"{odd} as {where}, {ranks_text(usual.ranks)} {_issued(usual.call, found.differs)}"
+    rest = f"{ranks_text(usual.ranks)} issued {_issued(usual.call, found.differs)}"
+    text = f"{odd} as {where}; {rest}"
     if found.differs == "order":
         text += ": the same calls, in another order"
     return "mismatch", text

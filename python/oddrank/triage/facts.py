@@ -347,8 +347,7 @@ class Death:
     gone: float | None = None
     """When a guard saw the process gone. `time` may be that of its last words."""
     went_on: bool = False
-    """Later lines look like those of a process that goes on: it handled the exception, unless
-    another source says that it ended."""
+    """Later lines look as if the process went on, unless another source says that it ended."""
 
 
 @dataclass(frozen=True, slots=True)

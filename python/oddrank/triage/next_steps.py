@@ -17,6 +17,7 @@ _MOST = 4
 _TIMING = "; changes timing, and may hide the fault"
 # The job has ended: nothing of it can be looked at any more.
 _OVER = frozenset({"told-to-end", "sizes-differ"})
+_OR_INSIDE = (causes.INSIDE_CALL, causes.NOT_ENTERED_OR_INSIDE)  # with a leaf, they still wait
 _CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})
 _GPU_KINDS = frozenset({"xid", "gpu", "nvlink", "ecc", "sxid", "thermal", "power"})
 _LINK_KINDS = frozenset({"ib-flap", "link-flap", "network"})
@@ -35,7 +36,7 @@ class Case:
         self.over = bool(view.deaths or view.stops)
         self.waits = (
             (cause.about in ("call", "nobody") or cause is causes.CYCLE)
-            and suspect.leaf is None
+            and (suspect.leaf is None or cause in _OR_INSIDE)
             and suspect.rule not in _OVER
         )
         # The kinds of the suspect's faults, if they are no errors of a program.
@@ -157,10 +158,10 @@ STEPS: tuple[Step, ...] = (
          f"NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL NCCL_DEBUG_FILE=nccl.%h.%p{_TIMING}"),
 )  # fmt: skip
 
-# The first that fits, of a rank of which nothing else does.
+# If no other step fits: the first of these that does.
 LAST: tuple[Step, ...] = (
     Step("alone", lambda c: c.ended == "exception",
-         "run it there alone: does it raise again?  (on {host})"),
+         "start the same command on that host with one process: does it raise again?  (on {host})"),
     Step("last words", lambda c: bool(c.ended),
          "its last words: torchrun --redirects 3 --log-dir DIR, or srun --output %t.log"),
     Step("oddrank trace where, too", lambda c: c.recorded, _WHERE),
@@ -173,8 +174,8 @@ def next_steps(
 ) -> tuple[str, ...]:
     """Returns what to set or type next: the most telling first, at most four lines and `own`.
 
-    own: in the place of what the suspect's row says, or behind all else if it says nothing. words:
-    what steps of rows may name besides the suspect.
+    own: the command's own steps. They replace those of the cause's row; if the row has none, they
+    come last and are not cut. words: further words that the texts may have in braces.
     """
     case = Case(suspect, view)
     words = _words(case) | words
@@ -183,9 +184,10 @@ def next_steps(
         for steps in (FIRST, STEPS, LAST)
     )
     row = suspect.cause.next
-    mine, more = (own or row, ()) if row else ((), own)
+    mine = (own or row) if row else ()
+    behind = () if row else own
     found = [*first, *(text.format(**words) for text in mine), *others][:_MOST]
-    found += (text.format(**words) for text in more)
+    found += (text.format(**words) for text in behind)
     return tuple(found or (last[:1] if suspect.processes or case.ended else ()))
 
 

@@ -19,8 +19,9 @@ from oddrank.triage.facts import Process, Source
 from oddrank.triage.suspects import Point, Suspect
 
 RULE = "not-understood"
-# In what these print, words such as Errors tell of no trouble: their readers know what does.
+# Tables whose healthy text has words such as "Errors": rows "Name : value" and headings.
 _TABLES = (nvidia_smi.KIND, nccl_ras.KIND)
+_CELL = re.compile(r"[^:]+ : |[^:]*\bErrors\W*$")
 _TRACEBACK = "Traceback (most recent"
 _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "imeout", "lost",
                "efused", "bort", "xception", "reempt", "issing ranks", "stall", "tuck",
@@ -90,9 +91,9 @@ class _Looked:
         self.speakers: list[Process] = []
         known = log_lines.lines_of(item)
         last_step = last_loud = 0
-        finished = False
+        finished, table = False, any(kind.sniff(item) for kind in _TABLES)
         for number, _, text, writer, *_ in scan["matches"]:
-            if _LOUD.search(text) and not _QUIET.search(text):
+            if _LOUD.search(text) and not (_QUIET.search(text) or (table and _CELL.match(text))):
                 last_loud = number
                 if len(self.loud) < _MOST and _TRACEBACK not in text:  # which says no more
                     process = writers.process(writer) if writers else Process()
@@ -112,5 +113,5 @@ class _Looked:
                     known.add(number)
         self.well = finished or (len(self.steps) > 1 and last_step > last_loud)
         self.lines, self.understood = scan["lines"], len(known)
-        if any(kind.sniff(item) for kind in _TABLES):
-            self.loud, self.lines, self.understood = [], 0, 0
+        if table and not self.loud and not self.steps:
+            self.lines, self.understood = 0, 0

@@ -77,8 +77,7 @@ class Suspect:
     pauses: tuple[facts.Paused, ...] = ()
     """Why each process waits."""
     beside: tuple[facts.Frame, ...] = ()
-    """Where else: others of several; other threads of one, of a deadlock; or a worker that it waits
-    for."""
+    """Other places: of other suspects, of a deadlock's other threads, or of an awaited worker."""
     threads: tuple[str, ...] = ()
     """Of the cause shared-group: the threads, with their places."""
     step: int | None = None

@@ -55,7 +55,7 @@ def tree(stacks: Sequence[Stack], began: float | None = None) -> Tree | None:
     remark = f"left out: {threads} without frames of Python, or waiting for work"
     title = f"stacks of {len(numbers)} process{'es' if len(numbers) != 1 else ''}"
     sources = _sources(wanted, began) if began else {}
-    return Tree(title, tuple(branches), (remark,) * bool(idle), sources)
+    return Tree(title, tuple(branches), (remark,) if idle else (), sources)
 
 
 def _sources(wanted: Mapping[str, Frame], began: float) -> dict[str, str]:

@@ -168,8 +168,7 @@ def _held_beside(found: list[Suspect], new: Suspect) -> list[Suspect]:
 
 
 def _died_beside(found: list[Suspect], new: Suspect, view: View) -> list[Suspect]:
-    """Who died first may be the cause of all else; who seems to stand outside of calls is at work,
-    perhaps, unless calls have timed out."""
+    """The first death may explain all: ranks outside of calls may work on if no call timed out."""
     at_work = () if view.timed_out else _MAYBE_AT_WORK
     told = [
         s for s in found
@@ -303,8 +302,7 @@ def _shared_group(suspect: Suspect, view: View) -> Suspect | None:
 
 
 def _finished(suspect: Suspect, view: View) -> Suspect | None:
-    """Who ended with exit code 0 does not come any more. Of few that wait for most, the few are
-    odd."""
+    """Names ranks that ended with exit code 0 as missing; if few wait for most, names the few."""
     ends = [view.finished.get(process) for process in suspect.processes]
     is_stuck = suspect.cause.about == "call" or suspect.cause is causes.HOST_STUCK
     if not is_stuck or not ends or None in ends:
@@ -316,9 +314,10 @@ def _finished(suspect: Suspect, view: View) -> Suspect | None:
 
 
 def _with_place(suspect: Suspect, view: View) -> Suspect:
-    """A rank that has not entered a call stands where its stack is, whatever that is called; so do
-    those that are left where all others have ended with exit code 0. One that is held stands
-    there, too."""
+    """Returns the suspect with the place of its stack, if all of its processes stand at one place.
+
+    If the others have ended with exit code 0, the suspect is the processes that are left.
+    """
     if suspect.cause is causes.OUTSIDE and view.finished:
         standing = [s for s in view.stands[0] if s.process not in view.finished]
         whole = len(standing) + len(view.finished) >= (view.world or 0)
@@ -335,15 +334,15 @@ def _with_place(suspect: Suspect, view: View) -> Suspect:
     if not whole or len({stand.place for stand in standing}) != 1:
         return suspect
     place, inside = standing[0], standing[0].kind == PEERS
-    if suspect.cause is causes.OUTSIDE or (suspect.cause is causes.NOT_ENTERED and not inside):
-        return replace(told, cause=causes.HOST_STUCK, leaf=place.leaf.frame, leaf_class=place.told)
-    if suspect.cause is causes.NOT_ENTERED:
+    if suspect.cause is causes.NOT_ENTERED and inside:
         return suspect
+    if suspect.cause in (causes.NOT_ENTERED, causes.OUTSIDE):
+        return replace(told, cause=causes.HOST_STUCK, leaf=place.leaf.frame, leaf_class=place.told)
     return replace(suspect, leaf=place.site[0] if inside and place.site else place.leaf.frame)
 
 
 def _lacks_place(suspect: Suspect) -> bool:
-    """Returns whether its own code is not known: a function of the kernel says less."""
+    """Returns whether no place of the rank's own is known, or only a function of the kernel."""
     of_kernel = suspect.leaf is not None and suspect.leaf.file == _KERNEL
     return (suspect.cause.about == "call" or suspect.cause in _HELD) and (
         suspect.leaf is None or of_kernel
@@ -397,8 +396,7 @@ def _moved_to_its_end(suspect: Suspect, view: View, told: float | None) -> bool:
 
 
 def _ended_by(death: Suspect, found: Suspect) -> bool:
-    """Returns whether a difference of calls ended a process: a library aborts one that is sent
-    what it does not expect, be it right or wrong."""
+    """Returns whether a difference of calls ended a process: libraries abort either side of one."""
     if found.mismatch is None or not found.certainty or death.death is None:
         return False
     own = death.death

@@ -21,8 +21,7 @@ _TRIPS = 25  # round trips in one latency
 
 
 def wire_of(context: Context[object], group: Group, size: int) -> "Wire":
-    """Returns NCCL's wire for messages of `size` bytes if every rank can, else torch's. All ranks
-    call it together."""
+    """Agrees with all ranks on a wire for `size` bytes: NCCL's if every rank can, else torch's."""
     cuda = _native.cuda_part().module
     able = group.device.type == "cuda" and cuda is not None and not cuda.nccl_obstacle()
     (everywhere,) = group.smallest([float(able)])

@@ -340,8 +340,7 @@ class _Search:
         return best[1].as_suspect() if best[1] else None
 
     def are_apart(self, values: Collection[float]) -> bool:
-        """Returns whether more than a few cells are far from the median, above or below: two racks,
-        or so many slow cells that they seem normal."""
+        """Returns whether so many cells are far from the median that they seem normal."""
         line = self._line(self.noise)
         median = statistics.median(values) if values else 0.0
         far = sum(abs(value - median) > line for value in values)

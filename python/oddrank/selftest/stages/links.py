@@ -66,8 +66,7 @@ def stage(options: Options) -> Stage[Meetings, Met, Judge]:
 
 
 def recheck(options: Options) -> Stage[Meetings, Met, Judge]:
-    """Names links that are slow twice. Links that only vary are no finding: on shared hosts healthy
-    ones vary, too."""
+    """Names links that are slow twice: on shared hosts the figures of healthy links vary, too."""
 
     def make_plan(run: RunState) -> Meetings:
         games = games_of_recheck(run.judged[NAME], run)

@@ -131,8 +131,7 @@ class _Block:
     time: float | None = None
     goes_on: bool = False
     original: bool = False
-    """It is a part of the message of the one before: what a worker raised, which its rank raises
-    again."""
+    """It is part of the message before: what a worker raised, which its rank raises again."""
     end: int = 0
     """The line of its exception."""
 

@@ -115,8 +115,7 @@ def judge(view: View) -> list[Suspect]:
 
 
 def _is_of_program(trouble: Trouble, view: View) -> bool:
-    """Returns whether a program made a fault: it says so, or one of a program's on the same GPU,
-    just before, explains it."""
+    """Returns whether a program made a fault: it says so, or one just before on its GPU does."""
     if trouble.whose != "unknown":
         return trouble.whose in ("application", "cleanup")
     return trouble.time is not None and any(

@@ -314,8 +314,7 @@ def signature(death: Death) -> object:
 
 
 def _was_told_before(one: Death, other: Death) -> bool:
-    """Returns whether a launcher told of an exit or a crash before a kill, at no other time: it
-    kills the others once a task has failed."""
+    """Returns whether a launcher told of an exit or a crash, then of a kill: it ends the others."""
     return (
         (one.how == "exit" or (one.how == "signal" and one.signal not in FROM_OUTSIDE))
         and (other.how == "signal" and other.signal in FROM_OUTSIDE)

@@ -174,10 +174,9 @@ def _at_rest(victims: Sequence[Stand]) -> bool:
 
 
 def with_threads(suspect: Suspect, view: View) -> Suspect:
-    """Adds where else culprits stand; where other threads of one wait for locks, or the processes
-    that it started stand: it may wait for one of them.
+    """Adds other places of named ranks, deadlocks of threads, and places of processes they started.
 
-    Those whose parent is not known are any rank's of their host; they count for a dataloader only.
+    A process with an unknown parent counts for every rank of its host, and only as a DataLoader's.
     """
     if suspect.cause.about != "stack":
         return suspect
