@@ -28,7 +28,6 @@ def rows_of(verdict):
     return verdict.report["data"]["rows"]
 
 
-@pytest.mark.smoke
 def test_a_sweep_prints_a_table_and_writes_its_rows():
     # A long budget for slow machines: others have what they need in a few seconds.
     verdict = sweep(2, f"--sizes 8:1M:x64 {FAST} --budget 20", deadline=90)

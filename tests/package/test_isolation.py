@@ -12,6 +12,7 @@ import pytest
 from processes import captured
 from texts import texts
 
+pytestmark = pytest.mark.job  # each starts a pytest of its own
 TEXTS = texts(__file__)
 
 ROOT = Path(__file__).parents[2]

@@ -121,6 +121,7 @@ threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 IS_FORKED = texts(__file__)["is forked"]
 
 
+@pytest.mark.job  # each starts Pythons that import torch
 @pytest.mark.parametrize("why", ["the test asks", "the configuration asks", "threads"])
 def test_ranks_are_fresh_interpreters_if_somebody_asks_or_starting_python_starts_threads(
     pytester, monkeypatch, why
