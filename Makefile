@@ -35,7 +35,7 @@ began := $(shell date +%s)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help selftest test golden jobs check test-needs lint-needs builds wheel soak pythons torches frameworks fuzz gpu-check gpu-wheels lint format docs venv clean
+.PHONY: help selftest test golden jobs check repeat test-needs lint-needs builds wheel soak pythons torches frameworks fuzz gpu-check gpu-wheels lint format docs venv clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ wheel:  ## build a manylinux wheel for each CPython here into dist/ (PYTHONS=...
 
 soak: $(VENV)/.built-test  ## repeat the fault matrices and the printing test REPEATS times, and build in all ways
 	$(python) -m pytest -m soak --repeats $(REPEATS)
+
+repeat: $(VENV)/.built-test  ## run the Python tests of make test REPEATS times, then as often beside processes that burn all cores
+	.ci/repeat $(REPEATS) $(pytest) -q -m "not job or smoke"
 
 pythons: $(VENV)/.ready  ## build and test _core on every CPython of this machine
 	.ci/every-python build build/pythons $(python)
