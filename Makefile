@@ -4,7 +4,7 @@ VENV ?= .venv
 REPEATS ?= 20
 RUNS ?= 10000000
 # Tests that run at a time: two for each core, since most of them wait for something.
-WORKERS ?= $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : 16)))
+WORKERS ?= $(shell n=$$(.ci/cores); echo $$((n < 8 ? 2 * n : 16)))
 # gpu-check: some of its parts, the seconds of one call (the next one goes on; 0: no limit), 1 for a run without a GPU,
 # the folder of results, and the folder of packages that `make gpu-wheels` has fetched.
 PARTS ?=

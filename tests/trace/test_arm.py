@@ -171,7 +171,7 @@ def test_without_room_the_script_runs_as_without_with_one_warning(script, source
     blocked = script.folder / "blocked"
     blocked.write_text("no folder")
     done = script(source, ODDRANK_DIR=str(blocked))
-    assert done.stdout == "ran\n"
+    assert done.stdout == "ran in 1 thread\n"
     ((line, _, message),) = warnings_of(done)
     assert (line, message.startswith("oddrank records nothing")) == (5, True)
 
