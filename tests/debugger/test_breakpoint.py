@@ -107,14 +107,14 @@ def test_forked_children_without_stdin_stop_and_are_chosen_by_pid(tmp_path):
 
 
 class Terminal:
-    """The program at a terminal of its own."""
+    """A program at a terminal of its own."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, arguments):
         self.mark = Marked()
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:
             os.environ.update(self.mark.environ, ODDRANK_DIR=str(folder))
-            os.execv(sys.executable, [sys.executable, *program(folder)])
+            os.execv(sys.executable, [sys.executable, *arguments])
         self.shown = b""
 
     def __enter__(self):
@@ -135,7 +135,7 @@ class Terminal:
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_at_its_terminal_it_reads_lines_and_leaves_the_terminal_as_it_was(tmp_path, killed):
-    with Terminal(tmp_path) as terminal:
+    with Terminal(tmp_path, program(tmp_path)) as terminal:
         before = termios.tcgetattr(terminal.descriptor)
         terminal.shows(b"(Pdb) ")
         assert not list(tmp_path.glob("*/debug-*"))
@@ -151,7 +151,8 @@ def test_at_its_terminal_it_reads_lines_and_leaves_the_terminal_as_it_was(tmp_pa
 
 
 def test_debuggers_at_two_terminals_do_not_wait_for_each_other(tmp_path):
-    with Terminal(tmp_path) as one, Terminal(tmp_path) as other:
+    script = program(tmp_path)  # written once: a script may not change while another starts it
+    with Terminal(tmp_path, script) as one, Terminal(tmp_path, script) as other:
         one.shows(b"(Pdb) ")
         other.shows(b"(Pdb) ")
 
