@@ -284,11 +284,11 @@ def trace_collective_issued(ticket: int, /) -> None: ...  # a device goes on, an
 def trace_collectives(
     path: str, content: bytes | None = None, timed: bool = False
 ) -> list[tuple[Any, ...]]:
-    """Returns, in the order of issue: thread, group, sequence, op, bytes, state, begin and end as
-    wall-clock ns, data type, bytes in, bytes out, peer, tag, root, failed, number.
+    """Returns the calls in the order of issue; timed: those whose time on a device is known.
 
-    group: name, back end, description, size, own rank, ranks as ((first, step, count), ...). timed:
-    those whose time on a device is known, from when they were issued until as much later.
+    Each: thread, group, sequence, op, bytes, state, begin and end (wall-clock ns; timed: the issue,
+    and the device's time later), data type, bytes in, bytes out, peer, tag, root, failed, number.
+    group: name, back end, description, size, own rank, ranks as ((first, step, count), ...).
     """
 
 class TraceText:

@@ -56,8 +56,8 @@ class Operation:
         send_bytes: int, recv_bytes: int, element: int = 1, recv_from: int = 0, stride: int = 0,
         windows: int = 1,
     ) -> None:  # fmt: skip
-        """calls: (function, send_at, recv_at, count, peer), in elements of `element` bytes from the
-        windows' begins; peer: -1 for none; dtype, op: numbers of nccl.h; recv_from: 0 in place.
+        """calls: (function, send_at, recv_at, count, peer); elements, from the windows' begins.
+        element: its bytes; peer: -1 for none; dtype, op: nccl.h's numbers; recv_from: 0 in place.
         """
     @property
     def send(self) -> int: ...

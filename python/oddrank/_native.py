@@ -209,8 +209,8 @@ def torch() -> Any:
 
 
 def collective_recorder() -> str:
-    """Returns what records collectives here: "_torch"; "hooks", torch's own; "" if nothing can.
-    torch has the hooks from 2.14 on. They do for any version of it, but cost more and tell less."""
+    """Returns what records collectives here: "_torch", "hooks" (torch's own), or "".
+    torch has hooks from 2.14 on. Any build can use them, but they cost more and tell less."""
     if torch_part().module:
         return "_torch"
     try:

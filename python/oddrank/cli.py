@@ -162,8 +162,8 @@ def _html_file(ctx: click.Context, option: click.Parameter, value: str | None) -
 
 
 def write_page(made: "Report", parts: Callable[[], "Parts"], path: str | None) -> None:
-    """Writes the page of `html_option`, if it is wanted, once the verdict is told. A failure is
-    told, and changes nothing of the verdict or the exit code."""
+    """Writes the page of `html_option`, if it is wanted, once the verdict is told.
+    A failure is told, and changes nothing of the verdict or the exit code."""
     from oddrank import page, render
 
     try:

@@ -54,8 +54,8 @@ def base_folders(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
 
 
 def job_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Returns the folder of this job's files: $ODDRANK_DIR/<job>, or /dev/shm/oddrank-UID/<job>. If
-    /dev/shm can't be written, $TMPDIR takes its place."""
+    """Returns the folder of this job's files: $ODDRANK_DIR/<job>, or /dev/shm/oddrank-UID/<job>.
+    If /dev/shm can't be written, $TMPDIR takes its place."""
     for folder in base_folders(environ):
         if environ.get("ODDRANK_DIR") or os.access(folder.parent, os.W_OK | os.X_OK):
             return folder / job_name(environ)

@@ -173,8 +173,8 @@ _running: "weakref.WeakSet[Poller]" = weakref.WeakSet()
 
 @functools.cache
 def _end_before_python() -> None:
-    """Ends all threads when Python begins to shut down. A daemon thread that returns from a call of
-    the store later would end the process by abort()."""
+    """Ends all threads when Python begins to shut down.
+    A daemon thread that returns from a call of the store later would end the process by abort()."""
     register = getattr(threading, "_register_atexit", None)
     if register is not None:
         with suppress(RuntimeError):  # Python is shutting down already

@@ -338,8 +338,8 @@ def with_common_spread(
 def sure_line(
     found: Sequence[Comparison[Name]], smallest: float, comparisons: int, groups: int = 0
 ) -> float:
-    """Returns the line of the recheck: a peer below it may be healthy. Returns 0 if unknown. The
-    recheck's many repeats show the spread of few peers, too."""
+    """Returns the line of the recheck: a peer below it may be healthy. Returns 0 if unknown.
+    The recheck's many repeats show the spread of few peers, too."""
     many = len(found[0].peers) if found else 0
     figures = _of_healthy(found, smallest)
     if many < _FEW or sum(len(figure) - 1 for figure in figures) < MANY:
@@ -364,8 +364,8 @@ def _common(
 
 
 def _of_healthy(found: Sequence[Comparison[Name]], smallest: float) -> list[list[float]]:
-    """Returns each figure's deviations from its middle, as logarithms. Leaves out peers that are
-    slow in several figures: that is no chance, and many of them would widen the spread."""
+    """Returns each figure's deviations from its middle, as logarithms.
+    Leaves out peers that are slow in several figures: that is no chance, and widens the spread."""
     slow = Counter(peer.name for one in found for peer in one.peers if peer.lower > LINE * smallest)
     several = {name for name, count in slow.items() if count > 1}
     return [_deviations(one, several) for one in found]
@@ -423,9 +423,9 @@ class Late:
 
 
 def late_ranks(arrivals: Mapping[int, Arrival]) -> list[Late]:
-    """Returns the late ranks, the latest first: they spend longer than their peers between
-    collectives, and arrive after them. Empty with one rank.
+    """Returns the late ranks, the latest first. Empty with one rank.
 
+    A late rank spends longer than its peers between collectives, and arrives after them.
     Few iterations give suspicions, which name no rank: how many are needed is the caller's to say.
 
     Uses medians of arrivals: jitter hardly moves a median, and durations would show the late rank

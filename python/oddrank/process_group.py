@@ -30,8 +30,8 @@ def connect(context: Context[object], backend: str) -> "Group":
 
 
 def _refuse_unknown_interfaces() -> None:
-    """Raises OddrankError if gloo is to use an interface that this host does not have. gloo says so
-    inside the rendezvous, while the other ranks wait for this one until the deadline."""
+    """Raises OddrankError if gloo is to use an interface that this host does not have.
+    gloo says so inside the rendezvous: the others would wait for this rank until the deadline."""
     here = [name for _, name in socket.if_nameindex()]
     listed = os.environ.get("GLOO_SOCKET_IFNAME", "")
     names = [name.partition(":")[0] for name in listed.split(",")]  # eth0:1 is a label of eth0

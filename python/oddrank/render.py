@@ -162,8 +162,8 @@ def _discard(stream: TextIO) -> None:
 
 
 def open_closed_streams() -> None:
-    """Opens /dev/null as stdin, stdout and stderr if the caller has closed them (`>&-`). Else the
-    next opened file would get their descriptor, and with it the output."""
+    """Opens /dev/null as stdin, stdout and stderr if the caller has closed them (`>&-`).
+    Else the next opened file would get their descriptor, and with it the output."""
     global _stdout_is_closed
     _stdout_is_closed = sys.stdout is None
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:

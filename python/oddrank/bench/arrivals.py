@@ -31,9 +31,9 @@ def of_payload(payload: dict[str, Any]) -> Arrival:
 
 
 def _arrival(group: Group, timestamps: Timestamps, clock: tuple[int, int]) -> Arrival | None:
-    """Returns this rank's arrivals, but for the first: none before it aligned the ranks. None if
-    the clocks could not be compared. All ranks call it together.
+    """Returns this rank's arrivals; None if the clocks could not be compared.
 
+    Leaves out the first arrival: nothing aligned the ranks before it. All ranks call it together.
     clock: nanoseconds from this rank's clock to rank 0's, and the error bound.
     """
     offset, error = clock

@@ -102,8 +102,8 @@ def needed(size: int, in_place: bool) -> int:
 
 
 def buffers(memory: int, in_place: bool) -> tuple[int, int]:
-    """Cuts `memory` bytes for a case: (bytes of a buffer, start of the receive buffer). Out of
-    place: two halves, the first one to send from. In place: both buffers are the whole."""
+    """Cuts `memory` bytes for a case: (bytes of a buffer, start of the receive buffer).
+    Out of place: two halves, the first one to send from. In place: both buffers are the whole."""
     half = memory // 2 // ALIGNMENT * ALIGNMENT
     return (memory, 0) if in_place else (half, half)
 

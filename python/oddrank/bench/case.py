@@ -158,8 +158,8 @@ class Collective:
     in_place: bool = False
 
     def case(self, dtype: str, size: int, op: str, world: int) -> Case:
-        """Returns the largest case of at most `size` bytes that the ranks can share evenly. If
-        `size` is too small for that: the smallest one."""
+        """Returns the largest case of at most `size` bytes that the ranks can share evenly.
+        If `size` is too small for that: the smallest one."""
         if self.name == "barrier":
             return Case(self.name, "float32", 0, NO_OP)
         unit = DTYPES[dtype] * self.shares(world)
@@ -168,8 +168,8 @@ class Collective:
 
 
 def parts_of(rank: int, world: int) -> list[int]:
-    """Returns how many units `rank` sends to each rank in all_to_all_v: 1 to n, each once. Every
-    rank sends and receives n (n + 1) / 2 units in all, so all buffers have one size."""
+    """Returns how many units `rank` sends to each rank in all_to_all_v: 1 to n, each once.
+    A rank sends and receives n (n + 1) / 2 units in all, so all buffers have one size."""
     return [_units(rank, peer, world) for peer in range(world)]
 
 

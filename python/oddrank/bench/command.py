@@ -27,8 +27,8 @@ _LARGEST_EFFECT = 0.95
 
 
 def _parsed(parse: Callable[[str], Any]) -> Callable[..., Any]:
-    """Returns the callback of an option that `parse` reads, or None if it is not given. Its
-    OddrankError is a usage error."""
+    """Returns the callback of an option that `parse` reads; an option not given is None.
+    An OddrankError of `parse` is a usage error."""
 
     def convert(ctx: click.Context, option: click.Parameter, value: str | None) -> Any:
         try:

@@ -79,8 +79,8 @@ class Native:
         return NativeOperation(self, self._communicator, self._memory, case)
 
     def link(self, peer: int, sent: int, received: int) -> Any:
-        """Returns an operation that sends so many bytes to one rank and receives from it: a _cuda
-        Operation, whose runs the peer must mirror. One of both may be 0."""
+        """Returns a _cuda Operation that sends bytes to one rank and receives bytes from it.
+        The peer must mirror its runs. One of `sent` and `received` may be 0."""
         calls = [("Send", 0, 0, sent, peer)] * bool(sent)
         calls += [("Recv", 0, 0, received, peer)] * bool(received)
         _, behind = buffers(self._memory.bytes, in_place=False)
@@ -159,8 +159,8 @@ Call: TypeAlias = tuple[str, int, int, int, int]
 
 @dataclass(frozen=True)
 class Plan:
-    """The calls of one run; several are one group. send_count, recv_count: elements of the windows,
-    which are equal on all ranks: registered buffers need that."""
+    """The calls of one run; several are one group. send_count, recv_count: the windows' elements.
+    They are equal on all ranks, as registered buffers need."""
 
     calls: Sequence[Call]
     send_count: int
@@ -225,8 +225,8 @@ _GROUPS: dict[str, Callable[[Case, int, int], list[Call]]] = {
 
 
 def refusal(case: Case, world: int, version: int, capability: int) -> str | None:
-    """Returns why NCCL can't run a case, or None. version: 22809 is 2.28.9; capability: the GPU's,
-    90 is 9.0."""
+    """Returns why NCCL can't run a case, or None.
+    version: 22809 is 2.28.9; capability: the GPU's, 90 is 9.0."""
     reduces = case.op != NO_OP
     if case.dtype.startswith("float8"):
         if version < _OLDEST_WITH_FLOAT8:

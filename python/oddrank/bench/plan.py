@@ -68,8 +68,8 @@ def memory_of(case: Case, world: int) -> int:
 
 
 def reserve(cases: Iterable[Case], world: int, limit: float) -> int:
-    """Returns the bytes of the memory that all cases use in turn, at most `limit`. Enough for the
-    largest case that fits, and for several windows of small ones."""
+    """Returns the bytes of the memory that all cases use in turn, at most `limit`.
+    Enough for the largest case that fits, and for several windows of small ones."""
     largest = windows = 0
     for case in cases:
         memory = memory_of(case, world)
@@ -149,15 +149,15 @@ def limits(
 
 
 def longest(budget: float, cases: int, world: int) -> float:
-    """Returns the most seconds that measuring takes: the check for late ranks, its recheck, and
-    LEAST for each case; or the budget if that is more."""
+    """Returns the most seconds that measuring takes: at least the budget.
+    Counts the check for late ranks, its recheck, and LEAST for each case."""
     looks = 2 * ARRIVALS * budget if world > 1 else 0.0
     return max(budget, looks + LEAST * cases)
 
 
 def passes_within(budget: float, cases: int, world: int) -> int:
-    """Returns how many passes each case gets: as many as fit at a useful length; one if they would
-    be too few to show how far they differ."""
+    """Returns the number of passes of each case: as many as fit at a useful length.
+    Returns 1 if they would be too few to show how far they differ."""
     measuring = budget * (1.0 if world == 1 else 1 - ARRIVALS)
     fitting = int(measuring / cases / (_PASS + _PASS_OF_A_RANK * world))
     return min(MOST_PASSES, fitting) if fitting >= PASSES_THAT_TELL else 1
@@ -202,8 +202,8 @@ class Budget:
         self._left[index] = 0
 
     def is_over(self, index: int) -> bool:
-        """Returns whether the case had its last pass. Checks use time too: after the first pass,
-        another one starts only if there is time left."""
+        """Returns whether the case had its last pass.
+        Checks use time too: after the first pass, another one starts only if there is time left."""
         is_first = self._left[index] == self._passes
         return not self._left[index] or not (is_first or self._unused() > LEAST)
 

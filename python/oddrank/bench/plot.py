@@ -21,8 +21,8 @@ _LARGE = 3  # up to so many collectives: one a row, large; more: two a row, smal
 
 
 class Picture(NamedTuple):
-    """panels: collective -> a curve's label -> its rows, by size. A label says what differs between
-    the curves of a panel, and is the same in all panels.
+    """panels: collective -> a curve's label -> its rows, by size.
+    A label says what differs between the curves of a panel, and is the same in all panels.
 
     common: facts that all curves share. bandwidth: "busbw", or "algbw" if a run has one rank.
     """
@@ -156,8 +156,8 @@ def draw_curves(picture: Picture) -> Any:
 def _draw_curve(
     picture: Picture, left: Any, right: Any, curve: Sequence[Row], style: Mapping[str, Any]
 ) -> Any:
-    """Draws both lines and returns that of the times. p99 is a dotted line: bands of several curves
-    would blend into colours that no legend has."""
+    """Draws both lines and returns that of the times. p99 is the dotted one.
+    Bands of several curves would blend into colours that no legend has."""
     rates = [(row, rate) for row in curve if (rate := getattr(row, f"{picture.bandwidth}_GBps"))]
     times = [(row, row.mean_us) for row in curve if row.mean_us]
     left.plot([row.bytes for row, _ in rates], [rate for _, rate in rates], **style)

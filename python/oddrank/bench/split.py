@@ -62,8 +62,8 @@ class Split:
         return node if self.operation == NODE else local_rank
 
     def size(self, launch: Launch) -> int:
-        """Returns the ranks of each group; OddrankError if groups have different sizes. For node
-        and rail it trusts the launcher; `divide` looks."""
+        """Returns the ranks of each group; OddrankError if groups have different sizes.
+        For node and rail it trusts the launcher; `divide` looks."""
         if self.operation in (NODE, RAIL):
             whole = launch.nodes * launch.local_world == launch.world
             sizes = {launch.local_world if self.operation == NODE else launch.nodes}
@@ -160,8 +160,8 @@ def joined(
 
 
 def slow_group(run: RunState, rows: Sequence[Row]) -> list[Finding]:
-    """Returns a finding if the slowest group is slower than the others' median in every pass of
-    most cases, by more than the line. Fewer passes than FEWEST_PASSES show only noise."""
+    """Returns a finding if one group is slower than the others' median in most cases.
+    Counts a case if every one of FEWEST_PASSES or more passes is slower by more than the line."""
     cases = [
         row
         for row in rows
@@ -183,8 +183,8 @@ def slow_group(run: RunState, rows: Sequence[Row]) -> list[Finding]:
 
 
 def _finding(run: RunState, by: float, number: int, slow: Sequence[Row], cases: int) -> Finding:
-    """Names the group that takes longer by the share `by` in `slow` of all cases. Of two groups no
-    third one tells what is usual."""
+    """Names the group that takes longer by the share `by` in `slow` of all cases.
+    Of two groups no third one tells what is usual."""
     row = slow[-1]
     own, who = row.groups[number], run.who(row.groups[number]["ranks"])
     others = [group["median_us"] for i, group in enumerate(row.groups) if i != number]

@@ -240,8 +240,8 @@ def _verify(
 
 
 def _why_not(world: Group, group: Group, backend: Backend, case: Case) -> str | None:
-    """Returns None if every rank can run the case, else why this rank can't, "" if it could. All
-    ranks call it together: another rank's GPU or NCCL may be older."""
+    """Returns None if every rank can run the case, else why this rank can't, "" if it could.
+    All ranks call it together: another rank's GPU or NCCL may be older."""
     refused = backend.refuses(case)
     if refused is None and memory_of(case, group.world) > group.context.scratch[_RESERVED]:
         refused = TOO_LARGE

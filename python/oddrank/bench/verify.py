@@ -185,8 +185,8 @@ def origin_of(
     run: RunState, stage: str, seen: Sequence[Mismatch], views: Mapping[int, Collection[int]],
     groups: Iterable[Sequence[int]],
 ) -> Finding:  # fmt: skip
-    """Names the ranks that all members of their group saw wrong: a rank that receives badly sees
-    all wrong. If half of a group or more are, the check or something shared may be at fault.
+    """Names the ranks that all members of their group saw wrong; none if they are too many.
+    If half of a group looks wrong, the check or something shared may be at fault.
 
     views: rank -> the ranks whose own values look wrong from there. seen: in these groups.
     """

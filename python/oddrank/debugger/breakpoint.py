@@ -121,8 +121,8 @@ def _connected() -> JobStore:
 
 
 def _is_rank() -> bool:
-    """Returns whether this process is a rank of torch's default process group, or a job of one. A
-    forked child has its parent's group, but must not use it."""
+    """Returns whether this process is a rank of torch's default process group, or a job of one.
+    A forked child has its parent's group, but must not use it."""
     group = _group()
     if group is not None:
         return group is not forks.inherited_group()

@@ -59,8 +59,8 @@ class Notes:
 
 
 def unix_time(value: Any) -> float | None:
-    """Returns a time that a file says, in Unix seconds; None if it cannot be one. Files hold inf,
-    NaN and numbers of any size, which clocks and calendars refuse."""
+    """Returns a time that a file says, in Unix seconds; None if it cannot be one.
+    Files hold inf, NaN and numbers of any size, which clocks and calendars refuse."""
     with suppress(TypeError, ValueError, OverflowError):
         seconds = float(value)
         if math.isfinite(seconds) and 0 <= seconds <= _LAST_TIME:

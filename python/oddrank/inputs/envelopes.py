@@ -95,8 +95,8 @@ def _fits(name: str, peel: Peel, lines: list[bytes]) -> bool:
 
 
 def _cut(pattern: str) -> Callable[[], Peel]:
-    """Cuts off what a pattern matches; of its group `pod`, it leaves what `kubectl` writes. Its
-    group `number` grows from line to line (of each file)."""
+    """Cuts off what a pattern matches; of its group `pod`, it leaves what `kubectl` writes.
+    Its group `number` grows from line to line (of each file)."""
     shape = re.compile(pattern.encode())
 
     def make() -> Peel:
@@ -263,8 +263,8 @@ def _split(text: str) -> list[str]:
 
 
 def _width(text: str) -> int:
-    """Returns at how many columns a terminal cut the lines of a text; 0 if none did. If one did,
-    the longest lines have one length, and words that end them half stand whole elsewhere."""
+    """Returns at how many columns a terminal cut the lines of a text; 0 if none did.
+    If one did, the longest lines have one length, and words cut by it stand whole elsewhere."""
     lines = _split(text)
     lengths = list(map(len, lines))
     width = max(lengths)

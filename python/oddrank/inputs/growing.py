@@ -91,8 +91,8 @@ def check(paths: Sequence[str]) -> None:
 def follow(
     followers: Sequence[Follower], seconds: float | None, told: Sequence[int]
 ) -> Iterator[tuple[int, bytes] | None]:
-    """Yields (number of the file, what came), and None after each look at all of them. Ends after
-    so many seconds, or once a signal has told so: what came until then can be judged."""
+    """Yields (number of the file, what came), and None after each look at all of them.
+    Ends after so many seconds, or once a signal has told so: what came until then can be judged."""
     end = math.inf if seconds is None else time.monotonic() + seconds
     while True:
         last = time.monotonic() >= end
@@ -109,8 +109,8 @@ def follow(
 
 @contextmanager
 def until_signal() -> Iterator[list[int]]:
-    """Yields a list that gets the first signal to end; a second one works as ever. SIGTERM comes at
-    the end of an allocation."""
+    """Yields a list that gets the first signal to end; a second one works as ever.
+    SIGTERM comes at the end of an allocation."""
     told: list[int] = []
     before: dict[int, Any] = {}
 

@@ -85,8 +85,8 @@ def current(environ: Environ = os.environ) -> Launch:
 
 
 def refuse_half(environ: Environ = os.environ) -> None:
-    """Raises LaunchError for a world size or a local rank without a rank. Commands over ranks call
-    it: one process would take itself for the whole job."""
+    """Raises LaunchError for a world size or a local rank without a rank.
+    Commands over ranks call it: one process would take itself for the whole job."""
     for row in (row for row in LAUNCHERS if row.relabels):
         for names, harmless in ((row.world, 1), (row.local_rank, 0)):
             found = number(environ, names)
@@ -100,8 +100,8 @@ def fakes_terminals(environ: Environ = os.environ) -> bool:
 
 
 def tell_launcher(text: str, environ: Environ = os.environ) -> None:
-    """Makes the launcher end its own report of a failure with this text, if it can. Else torchrun's
-    many lines about exit codes push the verdict off the screen."""
+    """Makes the launcher end its own report of a failure with this text, if it can.
+    Else torchrun's many lines about exit codes push the verdict off the screen."""
     if path := error_file(environ):
         with suppress(OSError), open(path, "w", encoding="utf-8") as file:
             file.write(error_text(text, time.time()))

@@ -25,8 +25,8 @@ def process_state(pid: int) -> str:
 
 
 def node_number(launch: Launch) -> int:
-    """Returns a number that all ranks of a host share. Without the launcher's number: a hash of
-    name and boot id, as two hosts may be called localhost."""
+    """Returns a number that all ranks of a host share: the launcher's, or a hash.
+    The hash is of name and boot id, as two hosts may be called localhost."""
     if launch.node_is_known:
         return launch.node
     name = f"{launch.host} {small_file(_BOOT_ID)}"

@@ -99,8 +99,8 @@ def gpu_index(launch: Launch) -> int:
 
 
 def name_of_gpu(facts: Mapping[str, Any], local_rank: int) -> str:
-    """Returns a rank's GPU: `GPU 3` (nvidia-smi's number), or `GPU-1b2c...`; "" if unknown. Takes
-    the name from CUDA_VISIBLE_DEVICES, facts' `visible_gpus`: it may have any order."""
+    """Returns a rank's GPU: `GPU 3` (nvidia-smi's number), or `GPU-1b2c...`; "" if unknown.
+    Takes the name from CUDA_VISIBLE_DEVICES, facts' `visible_gpus`: it may have any order."""
     visible = facts.get("visible_gpus")
     if not isinstance(visible, str) or not visible:
         return ""

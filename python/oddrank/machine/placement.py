@@ -81,8 +81,8 @@ def numbers(text: str) -> set[int]:
 
 @contextmanager
 def bound_to(cpus: Collection[int]) -> Iterator[bool]:
-    """Binds this thread to processors, and memory that it pins to their NUMA node. Yields False,
-    and binds to nothing, if the kernel does not allow any of them."""
+    """Binds this thread to processors, and memory that it pins to their NUMA node.
+    Yields False, and binds to nothing, if the kernel does not allow any of them."""
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, cpus)

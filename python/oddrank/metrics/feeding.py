@@ -80,8 +80,8 @@ class Logs:
         yield
 
     def follow(self, seconds: float, told: Sequence[int]) -> Iterator[None]:
-        """Reads what is there, then what is appended. Yields after each look. Ends after so many
-        seconds, or once a signal has told so: what has come until then is read."""
+        """Reads what is there, then what is appended. Yields after each look.
+        Ends after so many seconds, or at a signal: what has come until then is read."""
         for _ in self.read():
             yield
             if told:

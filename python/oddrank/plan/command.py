@@ -170,11 +170,10 @@ def mfu(
     *, tflops: float | None, recompute: bool, gpu: str | None, dtype: str | None,
     given_peak: float | None, json_path: str | None,
 ) -> None:  # fmt: skip
-    """Show which share of its peak a GPU reaches; without --tflops: the table of peaks, or with
-    --gpu a GPU's rows of it.
+    """Show which share of its peak a GPU reaches.
 
-    --recompute: the speed counts recomputation, as Megatron-LM logged it for BLOOM. The model's
-    share is then 3/4 of it.
+    Without --tflops, shows the table of peaks, or with --gpu a GPU's rows of it. --recompute: the
+    speed counts recomputation, as Megatron-LM logged it for BLOOM: the model's share is 3/4 of it.
     """
     if tflops is None:
         if given_peak is not None or dtype is not None:

@@ -118,8 +118,8 @@ _replaced = {"print": False, "logging": False}
 
 
 def _apply() -> None:
-    """Replaces print() and logging's writing while a call of install_printing() asks for it. Before
-    that it sets the prefix that the newest one asks for."""
+    """Replaces print() and logging's writing while a call of install_printing() asks for it.
+    Before that it sets the prefix that the newest one asks for."""
     _prefix_lines()
     wanted = any(one.print for one in _installed)
     if wanted and builtins.print is not printflock:

@@ -97,8 +97,8 @@ def _how(every: Sequence[Saved | None], odd: Sequence[int]) -> str:
 
 
 def first_difference(one: Any, other: Any, between: str = ", ") -> str:
-    """Returns how many elements differ by their bits, the first one with both values, and of floats
-    the largest difference. Counts apart what is NaN or infinite in one tensor only.
+    """Returns how many elements differ by their bits, and the first one with both values.
+    Of floats also the largest difference, and how many are NaN or infinite in one tensor only.
     """
     import torch
 

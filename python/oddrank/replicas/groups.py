@@ -191,8 +191,8 @@ def _dimensions(mesh: Any) -> Iterator[Any]:
 
 
 def shard_again(module: Any) -> None:
-    """Shards FSDP2's parameters that an evaluation left whole, as state_dict() does. The whole ones
-    are not those of the optimizer, and their memory is freed by the next step."""
+    """Shards FSDP2's parameters that an evaluation left whole, as state_dict() does.
+    The whole ones are not those of the optimizer, and their memory is freed by the next step."""
     fsdp: Any = sys.modules.get("torch.distributed.fsdp")  # its import takes long
     for part in module.modules() if fsdp is not None else ():
         if isinstance(part, fsdp.FSDPModule):
@@ -295,8 +295,8 @@ def _is_own(name: str) -> bool:
 
 
 def tensors(thing: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yields the tensors of nested mappings and lists by their path. A whole number, such as a
-    count of steps, is a tensor. Other numbers may be a rank's own: LBFGS keeps the last loss."""
+    """Yields the tensors of nested mappings and lists by their path.
+    An integer, such as a count of steps, is a tensor. Others may be a rank's own: LBFGS's loss."""
     import torch
 
     within = f"{name}." if name else ""

@@ -107,8 +107,8 @@ class _InertUnpickler(pickle._Unpickler):
 
 
 def unpickle_inert(data: bytes) -> Any:
-    """Returns a pickle's content with an Inert for each object that is no plain data. Imports
-    nothing and calls nothing that the pickle names. Raises ValueError if it is broken."""
+    """Returns a pickle's content with an Inert for each object that is no plain data.
+    Imports nothing and calls nothing that the pickle names. Raises ValueError if it is broken."""
     try:
         return _InertUnpickler(io.BytesIO(data)).load()
     except Exception as error:  # a broken pickle may raise anything

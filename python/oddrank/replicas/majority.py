@@ -57,8 +57,8 @@ class Layouts:
 
 
 def minority(values: Mapping[int, Value]) -> tuple[int, ...] | None:
-    """Returns the ranks without the value of the majority: () if none has one, None if all alike. A
-    majority is more than half: of two copies none is."""
+    """Returns the ranks without the value of the majority: () if there is none.
+    A majority is more than half: of two copies none is. Returns None if all are alike."""
     ranks = grouped((value, rank) for rank, value in values.items())
     if len(ranks) <= 1:
         return None
@@ -112,7 +112,7 @@ Gather = Callable[[bytes], Mapping[int, bytes]]
 
 def locate(tensor: Any, gather: Gather) -> dict[str, Any] | None:
     """Returns how many blocks differ, and the first element that does, with each rank's value.
-    Every rank with a copy calls it at the same time. None: the copies are the same by now."""
+    Returns None if the copies are the same by now. All ranks with a copy call it together."""
     chunk: int = _native.core().REPLICAS_CHUNK
     begin, end = 0, digests.size_of(tensor)
     block = largest = _block_of(end, chunk)

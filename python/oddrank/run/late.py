@@ -92,8 +92,8 @@ class Clocks:
 
 
 def clocks_of(snapshot: Snapshot, hosts: Mapping[int, str], own: str) -> Clocks:
-    """Compares the hosts' clocks with the judge's: each guard answered within the question's round
-    trip, so the offset is known to half of it. own: the judge's host.
+    """Returns the offsets of the hosts' clocks from the judge's (`own`: the judge's host).
+    Each guard answered within the question's round trip: an offset is known to half of it.
     """
     lows: dict[str, float] = {}
     highs: dict[str, float] = {}

@@ -209,8 +209,8 @@ def _near(values: Mapping[int, Hashable], near: float) -> Mapping[int, Hashable]
 def shared_gpus(
     ranks: Mapping[int, Facts], nodes: Sequence[Sequence[int]]
 ) -> Iterator[tuple[str, list[int]]]:
-    """Yields GPUs that several ranks of a node would take, with these ranks. Yields none if on
-    every node all ranks share one GPU: a trial on a machine with one GPU."""
+    """Yields GPUs that several ranks of a node would take, with these ranks.
+    Yields none if on every node all ranks share one GPU: a trial on a machine with one GPU."""
     users: list[dict[str, list[int]]] = []
     for node in nodes:
         users.append({})

@@ -104,8 +104,8 @@ class _Matrix:
                     self.failed_out[node][peer] = self.failed_into[peer][node] = letter
 
     def share(self, node: int) -> float:
-        """Returns the share of its own attempts, or of those at it, that failed: the larger one. A
-        single attempt does not count."""
+        """Returns the share of its own attempts, or of those at it, that failed: the larger one.
+        A single attempt does not count."""
         out, into = self.tried_out[node], self.tried_into[node]
         return max(
             len(self.failed_out[node]) / out if out > 1 else 0.0,

@@ -125,8 +125,8 @@ class Class:
     sure_node: float = 0.0
 
     def slow(self) -> Iterator[Slow]:
-        """Yields nodes that surely are slow, then ranks whose node does not explain it. If half or
-        more are slow, the others may be unusually fast: confidence is low."""
+        """Yields nodes that surely are slow, then ranks whose node does not explain it.
+        If half or more are slow, the others may be unusually fast: confidence is low."""
         found = list(self._chosen(lambda peer, found, sure: found.is_slow(peer, sure)))
         for one in found:
             alike = sum(other.is_node == one.is_node for other in found)
@@ -283,8 +283,8 @@ def _with_common_spreads(classes: Sequence[Class], comparisons: int) -> list[Cla
 
 
 def _with_sure_lines(classes: Sequence[Class], comparisons: int, first: Look) -> list[Class]:
-    """Adds the lines of the recheck, if it has all ranks of the class. Ranks that were chosen
-    because they seem slow differ more than the whole class."""
+    """Adds the lines of the recheck, if it has all ranks of the class.
+    Ranks that were chosen because they seem slow differ more than the whole class."""
     found = []
     for same, ranks, nodes in _alike(classes):
         before = first.of(same[0].metric, same[0].name)
@@ -329,8 +329,8 @@ def _by_class(
     names: Mapping[str, Mapping[int, str]],
     shared: Collection[int],
 ) -> Iterator[tuple[str, dict[int, list[float]]]]:
-    """Returns (class, rank -> values) of ranks with values that can be compared. Leaves out GPU
-    figures of the ranks in `shared`: others use their GPUs, too."""
+    """Returns (class, rank -> values) of ranks with values that can be compared.
+    Leaves out GPU figures of the ranks in `shared`: others use their GPUs, too."""
     classes: dict[str, dict[int, list[float]]] = defaultdict(dict)
     known = names.get(metric.scope, {})
     for rank, result in results.items():

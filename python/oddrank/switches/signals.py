@@ -55,8 +55,8 @@ class Signals:
                 self._has_fd = False
 
     def end_by_default(self) -> None:
-        """Ends the process by SIGTERM, as it would have ended without a switch. Works while the
-        main thread is in C++. Does nothing if the script has a handler of its own."""
+        """Ends the process by SIGTERM, as it would have ended without a switch.
+        Works while the main thread is in C++. Does nothing if the script has its own handler."""
         if self._previous[signal.SIGTERM] == signal.SIG_DFL:
             set_handler: Callable[..., Any] = ctypes.CDLL(None).signal
             set_handler(ctypes.c_int(signal.SIGTERM), ctypes.c_void_p(0))

@@ -171,8 +171,8 @@ class Switch:
         return [] if order.word == OFF or is_over else [Wanted(order.word, str(order), order.key)]
 
     def _has_new_signal(self) -> bool:
-        """Returns whether a signal orders a save that was not obeyed yet. Counts from when a signal
-        was seen: this thread may look at it again much later."""
+        """Returns whether a signal orders a save that was not obeyed yet.
+        Counts from when a signal was seen: this thread may look at it again much later."""
         same = self._agreement.obeyed + _SAME_SECONDS
         if self._signalled_at < same:
             self._saves = self._signalled

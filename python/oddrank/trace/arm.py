@@ -251,8 +251,8 @@ def _watch_end() -> None:
 
 
 def _watch_children(util: ModuleType) -> None:
-    """Has children of multiprocessing note which exception ends them. It is no longer known when
-    Python shuts down, as multiprocessing prints it."""
+    """Has children of multiprocessing note which exception ends them.
+    It is no longer known when Python shuts down, as multiprocessing prints it."""
 
     def watch(_: object = None) -> None:
         util.Finalize(None, _child_ends, exitpriority=0)
@@ -292,8 +292,8 @@ def _place_of(traceback: TracebackType | None) -> str:
 
 
 def _first_line(raised: BaseException | None) -> str:
-    """Returns the first line of its message; "" if it has none, or fails to say it. torch raises
-    what a worker raised with all of that one's traceback as its message: its last line counts."""
+    """Returns the first line of its message; "" if it has none, or fails to say it.
+    torch raises a worker's exception again, with its traceback as message: the last line counts."""
     with suppress(Exception):
         text = str(raised if raised is not None else "").strip()
         first, _, traceback = text.partition("\nOriginal Traceback (most recent call last):\n")

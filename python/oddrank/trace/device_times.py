@@ -53,8 +53,8 @@ def _watch(every: float) -> None:
 
 
 def _has_timed(c10d: Any, timed: "WeakSet[Any]") -> bool:
-    """Has all groups of GPUs time their calls; returns whether there is one. Its references end
-    here: a group that is destroyed must not live on in this thread."""
+    """Has all groups of GPUs time their calls; returns whether there is one.
+    Its references end here: a group that is destroyed must not live on in this thread."""
     groups = [group for group, (name, _) in c10d._world.pg_map.items() if "ccl" in name]
     for group in groups:
         if group not in timed:

@@ -164,7 +164,7 @@ def started(file: Path) -> int:
 
 
 def _of_jobs(name: str, present: Sequence[Job]) -> list[Path]:
-    """Returns the records of the job with this name, or else of the only one that begins with it.
+    """Returns the records of the job called `name`, or else of the only one that begins so.
     Empty if there is none. Raises OddrankError if several jobs begin with `name`."""
     names = (name, job.file_name(name))  # as a launcher has it, too: 10.0.0.1:29500
     found = [each for each in present if each.folder.name in names]

@@ -244,8 +244,8 @@ def by_job(processes: Iterable[Rank], folder: str) -> dict[str, list[Rank]]:
 
 
 def runs_back(processes: Sequence[Rank]) -> list[int]:
-    """Counts for each process the runs of its job that began later; 0 is the last run. A rank's
-    n-th last process belongs to the n-th last run, a child to its rank's run."""
+    """Counts for each process the runs of its job that began later; 0 is the last run.
+    A rank's n-th last process belongs to the n-th last run, a child to its rank's run."""
     last = {id(p) for p in last_run(processes)}
     earlier = [p for p in processes if not p.is_child and id(p) not in last]
     begins = grouped((p.place, p.started) for p in earlier)

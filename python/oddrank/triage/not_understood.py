@@ -51,8 +51,8 @@ _END = 1 << 18  # bytes
 
 
 def judge(items: Sequence[Item], *, ended: bool = False) -> Suspect | None:
-    """Returns what is said if nothing was found; None if there are no files, or if logs tell of
-    ranks that moved or ended well. ended: a process or a device did.
+    """Returns what to say if nothing was found. ended: a process or a device did.
+    None if there are no files, or if logs tell of ranks that moved or ended well.
     """
     if not items:
         return None

@@ -236,8 +236,8 @@ def _with_ranks(counts: Counts, world: int | None) -> Counts:
 def _outlived(
     death: Death, finished: Container[Process], state: State | None, active: Activity | None
 ) -> bool:
-    """Returns whether a kernel's line is of an earlier process with the same pid: this one was
-    seen alive after it, or ended by itself."""
+    """Returns whether a kernel's line is of an earlier process with the same pid.
+    This one was seen alive after it, or ended by itself."""
     if death.by != "kernel":
         return False
     if death.process in finished:

@@ -116,8 +116,8 @@ def _together(passes: Passes, nodes: Teams) -> dict[Cell, list[Sequence[Sequence
 
 
 def _combine(ranks: Sequence[Sequence[Sequence[float]]], unit: Unit) -> list[Sequence[float]]:
-    """Returns the sum of ranks' rates between two nodes, pass by pass; for latencies the median. If
-    ranks cut a pass into different numbers of parts, adds their means over the whole pass."""
+    """Returns the sum of ranks' rates between two nodes, pass by pass; of latencies the median.
+    If ranks cut a pass into different numbers of parts, adds their means over the whole pass."""
     if len(ranks) == 1:
         return list(ranks[0])
     passes = list(zip(*ranks, strict=True))
@@ -168,8 +168,8 @@ def are_all_slow(nodes: Teams, alone: Matrix, suspect: Suspect, floor: float) ->
 
 
 def slower_places(nodes: Teams, shared: Passes, effect: float) -> list[int]:
-    """Returns the local ranks that move less data than the best one, on all nodes alike. On one
-    node the order on its network card may be the reason; on all nodes it is no chance."""
+    """Returns the local ranks that move less data than the best one, on all nodes alike.
+    On one node the order on its network card may be the reason; on all nodes it is no chance."""
     at = place_of(nodes)
     sent = grouped((at[sender], value) for (sender, _), value in log_rates(shared).items())
     by_place: dict[int, dict[int, float]] = {}

@@ -294,8 +294,8 @@ class _Others:
 
 @dataclass(frozen=True)
 class _Compared:
-    """A part and all other cells. own: its remaining cells; value: their median; noise: of the
-    difference between both; line: difference above which it is slow."""
+    """A part's remaining cells (`own`), their median (`value`), and all other cells.
+    noise: of the difference between both; line: difference above which the part is slow."""
 
     part: Part
     own: Sequence[float]
@@ -347,8 +347,8 @@ class _Search:
         return far > max(1.0, _FEW_APART * len(values))
 
     def smallest(self, compared: Iterable[_Compared]) -> tuple[float | None, float | None]:
-        """Returns the smallest effects that 99 % of runs find: in any sender or receiver, and in
-        any link; None if there is none to compare."""
+        """Returns the smallest effects that 99 % of runs find: (in any end, in any link).
+        None if there is none to compare."""
         most: dict[bool, float] = {}
         for one in compared:
             surely, kind = one.line + _SURELY * one.noise.error, one.part.is_between()

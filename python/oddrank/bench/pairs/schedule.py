@@ -74,8 +74,8 @@ def passes_of(turns: int) -> int:
 
 
 def panel(members: int, suspects: Sequence[int]) -> list[int]:
-    """Returns the suspects (only the worst if they are many) and known-good partners. The good ones
-    are the majority, if there are enough, to compare the suspects with."""
+    """Returns the suspects (only the worst if they are many) and known-good partners.
+    The good ones are the majority, if there are enough, to compare the suspects with."""
     doubted = list(dict.fromkeys(suspects))[:MOST_SUSPECTS]
     good = [member for member in range(members) if member not in set(suspects)]
     wanted = max(FEWEST_GOOD, len(doubted) + 1)

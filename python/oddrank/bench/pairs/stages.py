@@ -56,8 +56,8 @@ class Meetings(TypedDict):
 
 @dataclass(frozen=True)
 class PairOptions:
-    """size: bytes of a message, None: as fits the backend; effect: smallest to look for, as a
-    share; seconds: for the run."""
+    """size: bytes of a message, or None for the backend's own; seconds: for the run.
+    effect: the smallest slowdown to look for, as a share."""
 
     size: int | None
     effect: float

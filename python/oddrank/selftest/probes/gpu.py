@@ -68,8 +68,8 @@ def speed(launch: Launch, repeats: Mapping[str, int]) -> dict[str, list[float]]:
 
 
 def alone(launch: Launch, metric: str) -> str:
-    """Returns the PCIe switch of a figure of its link: GPUs below one share it. If the kernel shows
-    no switch, the GPUs of a host take turns: any two may share one."""
+    """Returns the PCIe switch of a figure of its link: GPUs below one share it.
+    If the kernel shows no switch, the GPUs of a host take turns: any two may share one."""
     if metric not in _TRANSFERS:
         return ""
     return placement.of_rank(launch).switch or "PCIe"

@@ -73,8 +73,8 @@ def fingerprint(launch: Launch, seconds: float) -> probes.Prints:
 
 
 def _bytes(launch: Launch) -> int:
-    """Returns the bytes of each of two buffers: more than the caches hold, if memory allows. A
-    power of two: ranks with a little less free memory are still compared with the others."""
+    """Returns the bytes of each of two buffers: more than the caches hold, if memory allows.
+    A power of two: ranks with a little less free memory are still compared with the others."""
     wanted = min(_MOST_BYTES, max(_FEWEST_BYTES, _CACHES * _last_cache()))
     left = int(free_bytes(CPU, launch) * _SHARE)
     return 1 << (max(_SMALLEST, min(wanted, left)).bit_length() - 1)

@@ -28,8 +28,8 @@ _PATIENCE = 30.0  # a pattern that has begun must end within this time more
 
 
 class Result(TypedDict):
-    """What was tested. patterns: how many of them. wrong: None if the memory kept every
-    word; else count, bits, and index, expected, got, pass of the first one.
+    """What was tested. patterns: their number. wrong: None if the memory kept every word,
+    else count, bits, and index, expected, got, pass of the first wrong one.
 
     total: bytes of the GPU's memory; None on the CPU.
     """

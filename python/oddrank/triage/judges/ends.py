@@ -109,8 +109,8 @@ def _of_worker(death: Death) -> Death:
 
 
 def _from_outside(found: list[End], view: View) -> list[End]:
-    """Takes signals for causes that came neither from the launcher nor from a keyboard: to all, or
-    to a few that ended before all others. Who lost a rank that ended well was then told to end."""
+    """Takes a signal for the cause if it came neither from the launcher nor from a keyboard.
+    It counts if all got it, or a few that ended first; not if ranks lost one that ended well."""
     if view.finished and any(end.why == "lost" for end in found):
         return found
     told = {
@@ -204,9 +204,9 @@ def _really(deaths: Sequence[Death], view: View) -> list[Death]:
 
 
 def _is_of_watchdog(death: Death, gave_up: float | None) -> bool:
-    """Returns whether a process aborted when others had timed out, without a word, or since its
-    watchdog stood: in the abort that follows from a timeout. One of a rank has to be later, by a
-    launcher's report: a guard that saw it end knows what came first."""
+    """Returns whether an abort follows from others' timeout, or from a watchdog that stood.
+    The process said nothing, or only that. A rank's silent abort has to be later, by a launcher's
+    report: a guard that saw the rank end knows what came first."""
     bare = death.text.startswith("terminate ") or (not death.text and death.signal == 6)
     behind = None if death.time is None or gave_up is None else death.time - gave_up
     stood = STOOD.search(death.text) is not None

@@ -107,8 +107,8 @@ class Graph:
         self, cause: Cause, ranks: Set[int], rule: str, certainty: int, support: Sequence[Point],
         **more: Any,
     ) -> Suspect:  # fmt: skip
-        """Makes a suspect of ranks, with all who wait for them, be it for others that do, and the
-        call in which most wait for them directly."""
+        """Makes a suspect of ranks, with all ranks that wait for them, directly or not.
+        Adds the call in which most ranks wait for them directly."""
         awaiting: dict[int, list[Place]] = defaultdict(list)
         for place in self.places:
             for rank in place.awaited:
