@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from oddrank.replicas import digests  # noqa: E402
-from oddrank.replicas.majority import index_of, locate, text_of  # noqa: E402
+from oddrank.replicas.judge import index_of, locate, text_of  # noqa: E402
 
 DTYPES = (
     torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.float8_e4m3fn,

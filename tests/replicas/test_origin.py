@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from oddrank.replicas.findings import Event, first_within, judge
+from oddrank.replicas.judge import Event, first_within, origin
 
 torch = pytest.importorskip("torch")
 from oddrank import replicas  # noqa: E402
@@ -20,7 +20,7 @@ def event(step: int, order: int, kind: str = "output") -> Event:
 
 
 def ranks_of(*events: Event | None, same_layers: bool = True) -> tuple[int, ...] | None:
-    found = judge(dict(enumerate(events)), same_layers=same_layers)
+    found = origin(dict(enumerate(events)), same_layers=same_layers)
     return None if found is None else found.ranks
 
 

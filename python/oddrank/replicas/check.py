@@ -2,7 +2,7 @@
 
 The way of the data: tensors and their groups (`entries`, `groups`), digests (`digests`), one
 exchange of 32 bytes in each group, 16 bytes a tensor where that differs, then the majority and the
-blocks of tensors that differ (`majority`), sentences (`findings`).
+blocks of tensors that differ (`judge`), sentences (`findings`).
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding, size_text
-from oddrank.replicas import digests, entries, findings, groups, majority
+from oddrank.replicas import digests, entries, findings, groups, judge
 from oddrank.replicas.entries import Entry, Skipped
 from oddrank.replicas.groups import AUTO, Groups, Places, as_module
 from oddrank.report import Report
@@ -82,7 +82,7 @@ class Checker:
         if facts is not None or every_groups != self._agreed:
             own: Mapping[str, str] = {}
             if facts is not None:
-                own = majority.facts(as_module(self._module), self._optimizer, facts)
+                own = entries.facts(as_module(self._module), self._optimizer, facts)
             found = self._agree(world, texts, own, places.unmatched())
             if any(one.cause == "different-groups" for one in found):
                 seconds = time.perf_counter() - began
@@ -90,8 +90,8 @@ class Checker:
             self._agreed = every_groups
         every = digests.of([one.tensor for one in chosen])
         compared = {id(one): digest for one, digest in zip(chosen, every, strict=True)}
-        odd: list[majority.Outlier] = []
-        other: list[majority.Layouts] = []
+        odd: list[judge.Outlier] = []
+        other: list[judge.Layouts] = []
         # Groups in one order on all ranks: groups that overlap must not wait for each other.
         for ranks in sorted(by_group):
             group, members = by_group[ranks]
@@ -140,7 +140,7 @@ class Checker:
     def _report(
         self, found: Sequence[Finding], tensors: Sequence[Entry], skipped: Sequence[Skipped],
         by_group: Mapping[tuple[int, ...], Any], *, seconds: float,
-        odd: Sequence[majority.Outlier] = (),
+        odd: Sequence[judge.Outlier] = (),
     ) -> Report:  # fmt: skip
         import torch.distributed as dist
 
@@ -192,19 +192,19 @@ def _by_group(chosen: Sequence[Entry]) -> dict[tuple[int, ...], tuple[Any, list[
 
 def _compare(
     group: Any, ranks: tuple[int, ...], members: Sequence[Entry], own: Sequence[bytes]
-) -> tuple[list[majority.Outlier], list[majority.Layouts]]:
+) -> tuple[list[judge.Outlier], list[judge.Layouts]]:
     """Compares the tensors of one group. Every member gets the same answer."""
     lines = [one.line() for one in members]
     layout = json.dumps(lines).encode()
     heads = groups.gather(group, digests.of_bytes(layout) + digests.of_bytes(b"".join(own)))
     if len(set(heads)) == 1:
         return [], []
-    other: majority.Layouts | None = None
+    other: judge.Layouts | None = None
     if len({head[: digests.BYTES] for head in heads}) > 1:
         texts = groups.gather_any(group, layout)
         every = {rank: json.loads(text) for rank, text in zip(ranks, texts, strict=True)}
         kept = {(what, name): i for i, (what, name, *_) in enumerate(lines)}
-        other, lines = majority.layouts(ranks, every)
+        other, lines = judge.layouts(ranks, every)
         chosen = [kept[what, name] for what, name, _, _ in lines]
         members, own = [members[i] for i in chosen], [own[i] for i in chosen]
     told = groups.gather(group, b"".join(own)) if own else []
@@ -212,13 +212,13 @@ def _compare(
         rank: [text[i : i + digests.BYTES].hex() for i in range(0, len(text), digests.BYTES)]
         for rank, text in zip(ranks, told, strict=bool(told))
     }
-    odd = majority.outliers(ranks, lines, by_rank) if told else []
+    odd = judge.outliers(ranks, lines, by_rank) if told else []
     _locate(group, ranks, members, odd)
     return odd, [other] if other else []
 
 
 def _locate(
-    group: Any, ranks: Sequence[int], members: Sequence[Entry], odd: Sequence[majority.Outlier]
+    group: Any, ranks: Sequence[int], members: Sequence[Entry], odd: Sequence[judge.Outlier]
 ) -> None:
     """Adds to the first tensors of each outlier where they differ."""
     tensors = {(one.what, one.name): one.tensor for one in members}
@@ -228,13 +228,13 @@ def _locate(
 
     for outlier in odd:
         for i, one in enumerate(outlier.tensors[:_MOST_LOCATED]):
-            place = majority.locate(tensors[one.what, one.name], gather)
+            place = judge.locate(tensors[one.what, one.name], gather)
             outlier.tensors[i] = replace(one, place=place)
 
 
 def _merged(
-    world: Any, odd: Sequence[majority.Outlier], other: Sequence[majority.Layouts]
-) -> tuple[list[majority.Outlier], list[majority.Layouts]]:
+    world: Any, odd: Sequence[judge.Outlier], other: Sequence[judge.Layouts]
+) -> tuple[list[judge.Outlier], list[judge.Layouts]]:
     """Exchanges what each group's first rank knows: all ranks get the same report."""
     import torch.distributed as dist
 
@@ -244,9 +244,9 @@ def _merged(
     text = json.dumps([mine, layouts]).encode() if mine or layouts else b""
     every = [json.loads(one) for one in groups.gather_any(world, text) if one]
     return (
-        [majority.Outlier.from_json(one) for odd_, _ in every for one in odd_],
+        [judge.Outlier.from_json(one) for odd_, _ in every for one in odd_],
         [
-            majority.Layouts(tuple(one["group"]), tuple(one["ranks"]), tuple(one["lines"]))
+            judge.Layouts(tuple(one["group"]), tuple(one["ranks"]), tuple(one["lines"]))
             for _, others in every
             for one in others
         ],
@@ -260,7 +260,7 @@ def odd_facts(by_rank: Mapping[int, Mapping[str, str]], hosts: Mapping[int, str]
         values = {rank: own.get(name, "unknown") for rank, own in by_rank.items()}
         if any(part in name for part in _MAY_LACK):
             values = {rank: own[name] for rank, own in by_rank.items() if name in own}
-        odd = majority.minority(values)
+        odd = judge.minority(values)
         if odd is not None:
             found.append(findings.different_fact(name, values, odd, hosts))
     return found

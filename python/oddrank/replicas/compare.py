@@ -7,7 +7,7 @@ from typing import Any
 from oddrank.finding import Finding, some
 from oddrank.replicas import findings
 from oddrank.replicas.checkpoints import Checkpoint, Saved
-from oddrank.replicas.majority import index_of, minority, text_of
+from oddrank.replicas.judge import index_of, minority, text_of
 from oddrank.report import Report
 
 _MOST_LOCATED = 8

@@ -1,6 +1,7 @@
-"""The tensors of a training: parameters, buffers, gradients, optimizer state."""
+"""What a rank holds: parameters, buffers, gradients, optimizer state, and facts beside them."""
 
-from collections.abc import Collection, Iterator
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,3 +161,32 @@ def unreadable(tensor: Any) -> str:
     if is_traceable_wrapper_subclass(own):
         return f"it is a {type(own).__name__}, which has no memory of its own"
     return "its memory is freed" if own.numel() and not own.untyped_storage().size() else ""
+
+
+def facts(module: Any, optimizer: Any, given: Mapping[str, Any]) -> dict[str, str]:
+    """Returns this rank's facts as texts. given: the user's own, such as step or data position."""
+    import torch
+
+    known: dict[str, Any] = {
+        "torch's version": torch.__version__,
+        "the default dtype": torch.get_default_dtype(),
+        "the float32 matmul precision": torch.get_float32_matmul_precision(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "training mode": module.training,
+    }
+    if torch.cuda.is_available():
+        known["TF32 in cuDNN"] = torch.backends.cudnn.allow_tf32
+        known["cuDNN benchmark mode"] = torch.backends.cudnn.benchmark
+    for i, group in enumerate(optimizer.param_groups if optimizer is not None else ()):
+        for key, value in sorted(group.items()):
+            is_number = isinstance(value, torch.Tensor) and value.numel() == 1
+            plain = value.item() if is_number else value
+            if key != "params" and isinstance(plain, int | float | str | bool | tuple | type(None)):
+                known[f"{key} of parameter group {i}"] = plain
+    if "numpy" in sys.modules:
+        known["numpy's version"] = sys.modules["numpy"].__version__
+    for key, value in given.items():
+        if not isinstance(key, str):
+            raise OddrankError(f"facts= has the key {key!r}: give texts")
+        known[key] = value
+    return {key: str(value)[:2000] for key, value in known.items()}

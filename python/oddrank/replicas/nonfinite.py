@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from oddrank.replicas import digests, entries, findings, groups, layer_hooks
-from oddrank.replicas.findings import Event, first_within, judge
+from oddrank.replicas.judge import Event, first_within, origin
 from oddrank.replicas.watch import FoundError, Handle, OnDiff, check_arguments, tell
 from oddrank.report import Report
 
@@ -180,7 +180,7 @@ def _report(
                if one is not None and one.step == meeting.step
                and not layer_hooks.KINDS[one.kind].late}  # fmt: skip
         same = same and len(ran) == 1
-    found = judge(events, same_layers=same)
+    found = origin(events, same_layers=same)
     if found is None:
         return None
     hosts = {i: one["host"] for i, one in enumerate(every)}

@@ -1,17 +1,12 @@
-"""Finds which ranks hold other bits than most copies, and where: by block, then by element.
+"""Finds which ranks hold other bits than most copies, where, and where a NaN or infinity began."""
 
-Compares what all ranks share besides tensors, too: settings, the step, the data position.
-"""
-
-import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from oddrank import _native
-from oddrank.errors import OddrankError
 from oddrank.finding import grouped, ranks_text
-from oddrank.replicas import digests
+from oddrank.replicas import digests, layer_hooks
 
 _MOST_BLOCKS = 256  # digests that a rank sends at a time
 
@@ -187,30 +182,58 @@ def _differing(every: Mapping[int, bytes], size: int) -> list[int]:
     ]
 
 
-def facts(module: Any, optimizer: Any, given: Mapping[str, Any]) -> dict[str, str]:
-    """Returns this rank's facts as texts. given: the user's own, such as step or data position."""
-    import torch
+@dataclass(frozen=True)
+class Event:
+    """A tensor with a NaN or infinity. order: its number in its step. value: "inf" or "nan"."""
 
-    known: dict[str, Any] = {
-        "torch's version": torch.__version__,
-        "the default dtype": torch.get_default_dtype(),
-        "the float32 matmul precision": torch.get_float32_matmul_precision(),
-        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-        "training mode": module.training,
-    }
-    if torch.cuda.is_available():
-        known["TF32 in cuDNN"] = torch.backends.cudnn.allow_tf32
-        known["cuDNN benchmark mode"] = torch.backends.cudnn.benchmark
-    for i, group in enumerate(optimizer.param_groups if optimizer is not None else ()):
-        for key, value in sorted(group.items()):
-            is_number = isinstance(value, torch.Tensor) and value.numel() == 1
-            plain = value.item() if is_number else value
-            if key != "params" and isinstance(plain, int | float | str | bool | tuple | type(None)):
-                known[f"{key} of parameter group {i}"] = plain
-    if "numpy" in sys.modules:
-        known["numpy's version"] = sys.modules["numpy"].__version__
-    for key, value in given.items():
-        if not isinstance(key, str):
-            raise OddrankError(f"facts= has the key {key!r}: give texts")
-        known[key] = value
-    return {key: str(value)[:2000] for key, value in known.items()}
+    step: int
+    order: int
+    kind: str
+    name: str
+    value: str
+
+    @property
+    def tensor(self) -> str:
+        return layer_hooks.KINDS[self.kind].words.format(self.name)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The first event, and the ranks that made it: none if that is unknown, and `why`."""
+
+    first: Event
+    ranks: tuple[int, ...]
+    why: str
+
+
+def origin(events: Mapping[int, Event | None], *, same_layers: bool) -> Origin | None:
+    """Returns where a NaN or infinity began, from each rank's first event; None if none has one.
+
+    same_layers: ranks ran the same layers up to the first event, so that their orders can be
+    compared.
+    """
+    known = {rank: one for rank, one in events.items() if one is not None}
+    if not known:
+        return None
+    moment = min(_moment(one, same_layers) for one in known.values())
+    ranks = tuple(sorted(r for r, one in known.items() if _moment(one, same_layers) == moment))
+    first = known[ranks[0]]
+    if not layer_hooks.KINDS[first.kind].own:
+        return Origin(first, (), "ranks exchange it before it shows")
+    if len(ranks) > 1 and not same_layers:
+        return Origin(first, (), "ranks that ran other layers have it in the same step")
+    if len(ranks) == len(events) > 1:
+        return Origin(first, (), "all ranks have it at the same moment")
+    return Origin(first, ranks, "the other ranks have it later or not at all")
+
+
+def first_within(events: Iterable[Event | None]) -> Event | None:
+    """Returns the first event of the first step with one, if it is before the step's exchange."""
+    known = [one for one in events if one is not None]
+    first = min(known, key=lambda one: _moment(one, same_layers=True), default=None)
+    return None if first is None or layer_hooks.KINDS[first.kind].late else first
+
+
+def _moment(one: Event, same_layers: bool) -> tuple[int, bool, int]:
+    # Ranks that ran more layers before the exchange, such as an evaluation, are not behind it.
+    return one.step, layer_hooks.KINDS[one.kind].late, one.order if same_layers else 0
