@@ -52,7 +52,7 @@ test: test-needs $(VENV)/.built-test  ## set up, build, then test all but jobs (
 golden: $(VENV)/.built-test  ## rewrite the golden files of texts for users; read them with git diff
 	$(pytest) -m "" --golden
 
-check: lint test jobs builds  ## what CI checks, but for docs, selftest, sanitizers and other Pythons
+check: lint test docs jobs selftest builds  ## what CI checks, but for sanitizers and other Pythons
 
 jobs: $(VENV)/.built-test  ## start all the jobs: healthy, and with every fault
 	$(pytest) -m "job and not smoke"
