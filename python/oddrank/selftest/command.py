@@ -72,7 +72,7 @@ def _paths(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
               help="Write the names of nodes to leave out, one per line: sbatch --exclude=./FILE."
               " Comments say why. - is stdout, after the verdict.")  # fmt: skip
 @click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=cli.prometheus_file,
-              help="Write verdict and named ranks for Prometheus's textfile collector.")  # fmt: skip
+              help="Write verdict and odd ranks for Prometheus's textfile collector.")  # fmt: skip
 @cli.html_option
 @cli.json_option
 @cli.fail_on_option
