@@ -669,7 +669,10 @@ def test_a_sentence_stands_in_two_lines_only_if_something_is_between(tmp_path, o
     assert lines == [again, "  next: look", again, *more, again]
 
 
-def test_torchruns_own_report_gets_the_sentence_where_no_rank_left_its_words(judged, monkeypatch):
+@pytest.mark.parametrize("own", [True, False])
+def test_torchruns_own_report_gets_the_sentence_where_no_rank_left_its_words(
+    judged, monkeypatch, own
+):
     files = [judged.folder / "attempt_0" / str(rank) / "error.json" for rank in range(3)]
     for file in files:
         file.parent.mkdir(parents=True)
@@ -677,12 +680,25 @@ def test_torchruns_own_report_gets_the_sentence_where_no_rank_left_its_words(jud
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(files[0]))
     judged.takes(*(does("state", rank, host="node1", local_rank=rank) for rank in range(4)))
-    files[2].write_text("its own")
+    if own:
+        files[2].write_text("its own")
+    began = time.time()
     judged.takes(DEATH)
-    until(files[0].exists)
-    assert json.loads(files[0].read_text())["message"]["message"] == finding().what
-    assert (files[2].read_text(), files[1].exists()) == ("its own", False)
+    until(lambda: files[0].exists() and files[2].exists())
     until(lambda: [path.name for path in judged.folder.rglob(".*")] == [])
+    assert not files[1].exists()
+
+    def told(rank):
+        message = json.loads(files[rank].read_text())["message"]
+        return message["message"], int(message["extraInfo"]["timestamp"])
+
+    text, when = told(0)
+    assert text == finding().what
+    assert when >= int(began) + 1  # torchrun's root cause is the first: not rank 0
+    if own:
+        assert files[2].read_text() == "its own"
+    else:
+        assert told(2) == (text, when - 2)
 
 
 def test_a_judge_begins_with_the_last_attempts_of_the_history(tmp_path):

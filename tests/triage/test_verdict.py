@@ -126,6 +126,8 @@ def test_a_stack_says_what_the_ranks_do_that_progress_names(golden):
             (joined(waits=[several("inside-call", 1)], counts=[lost]), ("unreachable", (2, 3), 2)),
         "a stack that shows what they all do says more":
             (joined(waits=[several("host-stuck", 1)], counts=[lost]), ("host-stuck", (1, 2, 3), 2)),
+        "not of a rank that issued another call: it came to the call":
+            (joined(*dtypes(2), stacks=[stands(2, certainty=0)]), ("mismatch", (2,), 1)),
         "counts of the same rank": (joined(*HANG, counts=[behind]), ONLY_2),
         "counts of another rank":
             (joined(*HANG, counts=[replace(behind, processes=(Process(3),))]), ONLY_2),
@@ -206,6 +208,8 @@ def test_the_first_death_explains_those_who_wait_for_the_dead(golden):
     died_2, died_1 = ("dead", (2,), 2), ("dead", (1,), 2)
     once = stands(3, certainty=1, rule="stacks-awaited")
     timed_out = [replace(fact, timed_out=True) for fact in HANG]
+    call = Call(7, "all_reduce", since=NOW - 0.1)
+    moments = [progress(r, ALL4, enqueued=7, open=(call,), time=NOW) for r in range(4)]
     rows = {
         "they wait for it": (joined(*HANG, deaths=[died(2)]), died_2),
         "it beats a rank that seems to be behind":
@@ -214,6 +218,8 @@ def test_the_first_death_explains_those_who_wait_for_the_dead(golden):
         "a rank whose call failed lost somebody": ([segfault, *lost], died_2),
         "a library aborts a rank as calls differ":
             (joined(*dtypes(0), deaths=[crashed(3)]), ("mismatch", (0,), 1)),
+        "at once: calls that differ are no wait that may end":
+            (joined(*dtypes(0), *moments, deaths=[crashed(0)]), ("mismatch", (0,), 1)),
         "and one of them is in the kernel for a moment":
             (joined(State(Process(0), "uninterruptible", FILE), *dtypes(0), deaths=[crashed(3)]),
              ("mismatch", (0,), 1)),

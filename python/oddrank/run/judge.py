@@ -348,13 +348,16 @@ class Judge:
         if not (of_rank_0 := launch.error_file()):
             return
         here, host = Path(of_rank_0), self.settings.host
-        ranks = {rank for one in report.findings[:1] for rank in one.who.ranks} | {0}
-        local = [s.local_rank for s in self._states() if s.rank in ranks and s.host == host]
-        paths = [here.parent.parent / str(rank) / here.name for rank in local]
-        # Before all ends that torchrun sees itself: it shows the first one.
-        text = launch.error_text(report.summary, time.time() - 1)
+        named = {rank for one in report.findings[:1] for rank in one.who.ranks}
+        now, texts = time.time(), {}
+        for s in self._states():
+            if s.host == host and s.rank in named | {0}:
+                # Its root cause is the first end by time: a named rank's, before all that it sees.
+                when = now - 1 if s.rank in named else now + 1
+                path = here.parent.parent / str(s.local_rank) / here.name
+                texts[path] = launch.error_text(report.summary, when)
         # Their file system may not answer.
-        threading.Thread(target=_write_new, args=(paths, text), daemon=True).start()
+        threading.Thread(target=_write_new, args=(texts,), daemon=True).start()
 
     def say_again(self) -> None:
         """Says the sentence once more, as the last line of a job that ended by what was told."""
@@ -532,9 +535,9 @@ def _rest(cost: float) -> None:
     time.sleep(min(max(_LEAST_PAUSE, _PAUSE_TIMES * cost), _MOST_PAUSE))
 
 
-def _write_new(paths: Sequence[Path], text: str) -> None:
+def _write_new(texts: Mapping[Path, str]) -> None:
     """Writes files whole, but those that are there."""
-    for path in paths:
+    for path, text in texts.items():
         with suppress(OSError):
             made = path.with_name(f".{path.name}.oddrank")
             made.write_text(text, encoding="utf-8")

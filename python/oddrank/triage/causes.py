@@ -150,7 +150,7 @@ def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
 def _dead(suspect: Suspect) -> tuple[Condition, str]:
     death = suspect.death or _SOME_END
     name = str(_name(suspect)) + (f"'s {death.child}" if death.child else "")
-    place = place_text(death.site[0] if death.site else suspect.leaf)
+    place = own_place(death.site, next(iter(death.site), suspect.leaf))
     comma = "," if death.how == "exception" and ": " in timeline.said(death) else ""
     at = f"{comma} {'near' if death.sampled else 'at'} {place}" if place else ""
     how = timeline.death_text(death, at)
@@ -168,7 +168,7 @@ def _finished(suspect: Suspect) -> tuple[Condition, str]:
         text = f"{name} {wait(suspect.processes)} in {at}, which {others} never {ends} finished"
         return "stuck", text
     step = f" after step {suspect.step}" if suspect.step is not None else ""
-    place = place_text(death.site[0]) if death.site else ""
+    place = own_place(death.site, next(iter(death.site), None))
     text = f"{name} ended with exit code 0{step}" + (f", at {place}," if place else "")
     text += f" while {count(waiting)} {wait(waiting)} in {at}: uneven batches?" if waiting else ""
     return "dead", text

@@ -113,6 +113,12 @@ def kind_of(frame: Frame) -> str:
     return _row("PYTHON", frame)
 
 
+def is_own(frame: Frame) -> bool:
+    """Returns whether a frame is of the user's own code: of no library, and in no table."""
+    library = frame.native or frame.file.startswith("<") or _INSTALLED.match(frame.file)
+    return not library and not kind_of(frame)
+
+
 def kernel_class(function: str) -> str:
     """Returns what a thread inside this function of the kernel waits for; "" if unknown."""
     return next((kind for kind, known in _patterns("KERNEL") if known.match(function)), "")

@@ -152,7 +152,9 @@ def _says_more(new: Suspect, suspect: Suspect) -> bool:
             return False
         if suspect.cause is causes.DEAD and fault.hits:  # its own last words
             return True
-    return _ROWS[new.cause] < _ROWS[suspect.cause]
+    # Who issued another call than the others came to the call, wherever it stands.
+    stands = suspect.mismatch is not None and new.cause.about == "stack"
+    return not stands and _ROWS[new.cause] < _ROWS[suspect.cause]
 
 
 def _held_beside(found: list[Suspect], new: Suspect) -> list[Suspect]:

@@ -78,9 +78,9 @@ def place_text(frame: Frame | None) -> str:
     return f"{frame.function} ({file}{line})" if file else frame.function
 
 
-def own_place(site: Sequence[Frame]) -> str:
-    """Returns the innermost frame that is the user's own code; "": none is known."""
-    return place_text(next((frame for frame in site if not leaves.kind_of(frame)), None))
+def own_place(site: Sequence[Frame], other: Frame | None = None) -> str:
+    """Returns the innermost frame that is the user's own code; else the other one, or ""."""
+    return place_text(next((frame for frame in site if leaves.is_own(frame)), other))
 
 
 def places_text(frames: Sequence[Frame | None]) -> str:

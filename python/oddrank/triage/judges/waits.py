@@ -28,8 +28,9 @@ _MOST_DO = 2  # so many ranks that do as always make one odd that does not
 
 def judge(view: View) -> list[Suspect]:
     """Returns the suspects that progress shows: mismatches first, then who is waited for."""
-    found = _mismatches(view) or _stall(Graph(view))
-    young = _young(view)
+    if found := _mismatches(view):
+        return found
+    found, young = _stall(Graph(view)), _young(view)
     if young is None:
         return found
     point = Point(f"the longest wait had lasted {duration(young, 1)}: it may be no stall")
