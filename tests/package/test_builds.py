@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -111,6 +112,11 @@ def test_a_wheel_holds_the_package_and_nothing_else(venv: Path, tmp_path: Path):
     assert "oddrank/report.schema.json" in names
     assert "oddrank/machine/variables.txt" in names
     assert {"oddrank/SKILL.md", "oddrank/llms.txt", "oddrank/docs/triage.md"} <= {*names}
+    for page in (name for name in names if name.endswith((".md", "llms.txt"))):
+        text = (ROOT / page.removeprefix("oddrank/")).read_text()
+        for target in re.findall(r"\]\(([^)#:]+)", text):
+            file = os.path.normpath(f"{os.path.dirname(page)}/{target}")
+            assert file in names or file.endswith(".png"), (page, target)
 
 
 def has_index(venv: Path) -> bool:

@@ -68,7 +68,7 @@ def rows(data: Facts) -> Iterator[Row]:
 def _all_rows(data: Facts) -> Iterator[Row]:
     yield "oddrank", "ok", f"{data['oddrank']['version']} in {data['oddrank']['folder']}"
     if documents := data["oddrank"].get("documents"):
-        yield "documents", "ok", f"SKILL.md, llms.txt and docs/ in {documents}"
+        yield "documents", "ok", f"SKILL.md, llms.txt, docs/ and examples/ in {documents}"
     yield "Python", "ok", f"{data['python']['version']}, {data['python']['executable']}"
     for name, part in data["parts"].items():
         yield _part_row(name, part)

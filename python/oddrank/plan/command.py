@@ -172,8 +172,8 @@ def mfu(
 ) -> None:  # fmt: skip
     """Show which share of its peak a GPU reaches.
 
-    Without --tflops, shows the table of peaks, or with --gpu a GPU's rows of it. --recompute: the
-    speed counts recomputation, as Megatron-LM logged it for BLOOM: the model's share is 3/4 of it.
+    Without --tflops, shows the table of peaks, or with --gpu a GPU's rows of it. With --recompute,
+    the speed counts recomputation, as Megatron-LM logged it for BLOOM; the model's share is 3/4.
     """
     if tflops is None:
         if given_peak is not None or dtype is not None:
