@@ -213,6 +213,10 @@ def test_jobs_that_were_collected_into_one_folder_stay_apart_and_are_read_as_the
     def said(*arguments):
         return oddrank(*arguments, folder=tmp_path / "none", cwd=two_jobs.parent)
 
+    attempts = tmp_path / "attempts"  # as run -o keeps them: START/JOB/HOST
+    shutil.copytree(tmp_path / name, attempts / "2026-11-30T105430-3340" / name)
+    assert headings(said("where", attempts)) == APART[1:]
+    shutil.rmtree(attempts)
     where = said("where", tmp_path)
     assert headings(where) == APART
     assert "not shown" not in where.stdout

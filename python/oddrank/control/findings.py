@@ -30,7 +30,7 @@ _NEXT: dict[str, tuple[str, ...]] = {
         "oddrank doctor; dmesg -T | tail  (on {host})",
     ),
     "dead": (
-        "its last words: torchrun --redirects 3 --log-dir DIR, or srun --output %t.log",
+        "torchrun --redirects 3 --log-dir DIR, or srun --output %t.log  (its last words)",
         "strace -f -k -e trace=exit_group COMMAND  (on {host}, if it ended by itself)",
     ),
     "behind": ("again with a longer --deadline", _WHILE_IT_HANGS),

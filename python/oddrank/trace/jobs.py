@@ -17,6 +17,7 @@ NAME = re.compile(r"(rank|child)(-?\d+)-(\d+)-(\d+)\.trace")
 """Kind, rank, pid and start time of a record's process."""
 _MOST_NAMES = 5  # of jobs in a line
 _MOST_DIGITS = 9  # in the number of a rank
+_LEVELS = 3  # of folders: `oddrank run -o` leaves START/JOB/HOST, collect JOB/HOST
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class Found:
 def find(paths: Iterable[str] = ()) -> Found:
     """Finds the records that `paths` name; by default, those of this user's newest job here.
 
-    paths: record files, folders of one or more jobs, folders from `oddrank collect` (JOB/HOST below
-    them), names of jobs on this host or their beginnings, or numbers of ranks of the newest job.
+    paths: record files, folders of one or more jobs, folders from `oddrank run -o` or `collect`,
+    names of jobs on this host or their beginnings, or numbers of ranks of the newest job.
     Raises OddrankError if there is no record.
     """
     names = list(paths)
@@ -190,9 +191,10 @@ def _below(path: Path, closed: list[Path]) -> list[Path]:
         ) from None
     if not path.is_dir():
         return [path]  # the reader will say whether it is a record
-    found, hidden = records(path), []
-    for folder in [] if found else below(path):
-        for each in (folder, *below(folder)):
+    found, hidden, folders = records(path), [], [path]
+    for _ in range(_LEVELS):
+        folders = [] if found else [each for folder in folders for each in below(folder)]
+        for each in folders:
             with suppress(OddrankError):
                 found += records(each)
             hidden += [] if os.access(each, os.R_OK | os.X_OK) else [each]

@@ -103,7 +103,7 @@ STEPS: tuple[Step, ...] = (
     Step("dmesg", lambda c: not c.has_kernel_log
          and (c.suspect.cause in (causes.GPU_STOPPED, causes.UNREACHABLE)
               or c.signal in (7, 9, 11)),
-         "dmesg -T | grep -i -e xid -e 'killed process' -e segfault  (on {host})"),
+         "dmesg -T | grep -i -e xid -e 'killed process' -e segfault | tail  (on {host})"),
     Step("nvidia-smi",
          lambda c: c.suspect.cause is causes.GPU_STOPPED or bool(c.kinds & _GPU_KINDS),
          "nvidia-smi -q > smi.txt  (on {host})"),
@@ -163,7 +163,7 @@ LAST: tuple[Step, ...] = (
     Step("alone", lambda c: c.ended == "exception",
          "start the same command on that host with one process: does it raise again?  (on {host})"),
     Step("last words", lambda c: bool(c.ended),
-         "its last words: torchrun --redirects 3 --log-dir DIR, or srun --output %t.log"),
+         "torchrun --redirects 3 --log-dir DIR, or srun --output %t.log  (its last words)"),
     Step("oddrank trace where, too", lambda c: c.recorded, _WHERE),
     Step("oddrank run, too", lambda c: True, _RUN),
 )  # fmt: skip
