@@ -23,9 +23,9 @@ from oddrank.control.walk import SKIP, Outcome, Walk
 from oddrank.errors import OddrankError, type_and_text
 from oddrank.job import job_folder
 from oddrank.launch import Launch
-from oddrank.machine import node_number
+from oddrank.machine import end_with, node_number
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_CHILD_SUBREAPER = 36
 # Signals that launchers send, or people through them.
 _PASSED_ON = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
 # For the address in torch's store, after a rank has died that did not know it.
@@ -102,20 +102,16 @@ def keep_this_rank(deadline: float) -> None:
     deadline: of the command, in seconds from now. Call before threads and the session exist.
     """
     core = _native.core()
-    library = ctypes.CDLL(None)
     keeper = os.getpid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, no exit status could be read
     held = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     # Guard and judge become the keeper's children once their parent, the rank, has died.
-    library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     rank = os.fork()
     if rank:
         core.control_keep(rank, deadline + _KEEPER_SECONDS, [int(s) for s in _PASSED_ON])
     signal.pthread_sigmask(signal.SIG_SETMASK, held)
-    # A launcher that kills the keeper means the rank.
-    library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != keeper:
-        os.kill(os.getpid(), signal.SIGKILL)
+    end_with(keeper)  # a launcher that kills the keeper means the rank
 
 
 def _work(stages: Sequence[AnyStage], context: Context[Any]) -> int:

@@ -1,16 +1,20 @@
 """A rank's device and memory, its host's network interfaces, and its settings."""
 
+import ctypes
+import os
+import signal
 import zlib
-from os import PathLike
 from pathlib import Path
 
 from oddrank import job
 from oddrank.launch import Launch
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
 
 
-def small_file(path: str | PathLike[str]) -> str:
+def small_file(path: str | os.PathLike[str]) -> str:
     """Returns the text of a file of the kernel, stripped; "" if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -22,6 +26,13 @@ def small_file(path: str | PathLike[str]) -> str:
 def process_state(pid: int) -> str:
     """Returns the state of a process, a letter as in /proc/PID/stat; "" if it is gone."""
     return "".join(job.stat_fields(pid)[:1])
+
+
+def end_with(parent: int) -> None:
+    """Ends this process with its parent, however that one ends. parent: its pid at the fork."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def node_number(launch: Launch) -> int:

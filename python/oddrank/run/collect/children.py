@@ -4,7 +4,6 @@ A child that does not end when it is killed is in the kernel, in a file system o
 not answer. It is abandoned and named.
 """
 
-import ctypes
 import json
 import os
 import select
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from oddrank.errors import OddrankError
-from oddrank.machine import process_state, small_file
+from oddrank.machine import end_with, process_state, small_file
 from oddrank.triage.timeline import signal_name
 
 Say = Callable[[Mapping[str, Any]], None]
@@ -26,8 +25,6 @@ _TICK = 0.1  # seconds after which a signal is seen
 _LAST_WAIT = 0.5  # for a child that was killed and hangs
 _RUNNABLE_WAIT = 10.0  # for one that was killed and waits for a core
 _PIECE = 1 << 16
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -148,9 +145,7 @@ def _work(task: Task, pipe: int, parent: int) -> NoReturn:
         os.setsid()
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+        end_with(parent)
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(nothing, stream)

@@ -22,12 +22,12 @@ from typing import Any
 
 import pytest
 
+from oddrank.machine import end_with
 from oddrank.run.marker.protocol import DUMP, shortened
 
 _MOST_FRAMES = 32
 _MOST_WARNINGS = 50
 _PYTESTS = re.compile("/(?:_pytest|pluggy|unittest)/")
-_PR_SET_PDEATHSIG = 1
 # Options that would make a rank report, choose tests or run again by itself.
 _OPTIONS: dict[str, Any] = {
     "dist": "no", "numprocesses": None, "tx": [], "looponfail": False, "maxfail": 0, "reruns": 0,
@@ -43,13 +43,7 @@ def main(descriptor: int) -> None:
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
     plan = json.loads(channel.makefile("rb").readline())
-    # The kernel ends this process with its parent, however that one ends.
-    with suppress(ImportError, OSError, AttributeError):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != plan["parent"]:
-        os._exit(1)
+    end_with(plan["parent"])
     sys.argv[:] = plan["argv"]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
