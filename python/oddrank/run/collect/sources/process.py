@@ -32,7 +32,6 @@ def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
     except OSError as error:
         sink.lacks(f"{folder}/task", error)
     first = dict(zip(threads, core.trace_kernel_states(threads), strict=True))
-    io = _io(folder)
     time.sleep(LOOK)
     now = time.time()
     second = dict(zip(threads, core.trace_kernel_states(threads), strict=True))
@@ -40,7 +39,6 @@ def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
     if not letter or started != rank.started:
         sink.lacks(folder, "the process ended meanwhile")
         return
-    later_io = _io(folder)
     found: dict[str, Any] = {
         "schema": SCHEMA,
         "host": target.host,
@@ -52,8 +50,6 @@ def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
         "time": now,
         "state": _word(first.get(rank.pid, ("",))[0], letter),
         "status": status,
-        "look_s": LOOK,
-        "io": {name: [io[name], later_io.get(name, io[name])] for name in io},
         "threads": [
             _thread(rank.pid, tid, first[tid], second[tid]) for tid in threads if second[tid][0]
         ],
@@ -97,11 +93,6 @@ def _thread(
     }
     # small_file(): not all are for everybody; what is missing for the process is noted once.
     return found | {name: text for name in _OF_THREAD if (text := small_file(f"{folder}/{name}"))}
-
-
-def _io(folder: str) -> dict[str, int]:
-    lines = (line.partition(":") for line in small_file(f"{folder}/io").splitlines())
-    return {name: int(value) for name, _, value in lines if value.strip().isdigit()}
 
 
 def parent_of(pid: int) -> int:
