@@ -47,3 +47,16 @@ def test_who_goes_on_far_behind_a_traceback_is_not_named(tmp_path, prefix):
     assert not [one for one in judged([item_of(path)], Notes()).suspects if one.certainty]
     path.write_text("\n".join([*lines[: -len(range(9, 300))], *filler, ""]))
     assert [one.cause.name for one in judged([item_of(path)], Notes()).suspects] == ["dead"]
+
+
+def test_who_goes_on_among_many_that_do_is_not_named(tmp_path):
+    def steps(first, last, ranks=range(64)):
+        return [f"{rank}: step {number}" for number in range(first, last) for rank in ranks]
+
+    path = tmp_path / "job.log"
+    raised = [*steps(0, 400), *(f"3: {line}" for line in LINES)]
+    others = steps(480, 900, {*range(64)} - {3})
+    for goes_on, named in ((steps(400, 480), []), ([], ["dead"])):
+        path.write_text("\n".join([*raised, *goes_on, *others, ""]))
+        suspects = judged([item_of(path)], Notes()).suspects
+        assert [one.cause.name for one in suspects] == named

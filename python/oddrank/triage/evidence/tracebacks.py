@@ -71,8 +71,8 @@ FINISHED = re.compile(
 NO_PROGRESS = re.compile(r"%\||wandb: |fail|error|exception|abort|crash|emergency", re.IGNORECASE)
 # Without prefixes, other ranks' lines may come late: by their times only so much later proves it.
 _LATER = 60.0
-# Lines around a traceback, and at the end of a log, that are searched for such lines.
-_AROUND = 20_000
+# Lines: that of a traceback, those beside it and the last ones are searched for such lines first.
+_WINDOW = 10_000
 _GOES_ON = ("Exception ignored in", "Exception in thread")  # Python goes on after these
 # How the C library, srun and Python begin what they say of a signal.
 SIGNALS = {
@@ -483,13 +483,12 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
         (writer, block)
         for writer, blocks in done.items() for block in blocks if block.end and not block.launcher
     ]  # fmt: skip
-    first = min((max(block.number - _AROUND, 1) for _, block in left), default=0)
-    far = [(first, log.count)]
-    near = [(block.number - _AROUND, min(block.end + _AROUND, log.count)) for _, block in left]
-    near = _apart([*near, (max(log.count - _AROUND, first), log.count)])
+    told = [log.count, *(at for _, block in left for at in (block.number, block.end))]
+    windows = {at // _WINDOW + beside for at in told for beside in (-1, 0, 1)}
+    near = [(n * _WINDOW, (n + 1) * _WINDOW - 1) for n in sorted(windows) if n >= 0]
     went_on: set[int] = set()
     # Where nothing near it says so, all behind it counts, if the process wrote there.
-    for ranges in (near, far) if near != far else (near,):
+    for ranges in (near, [(max(min(told) - _WINDOW, 1), log.count)]):
         said = _progress(log, ranges, left) if left else {}
         for writer, block in left:
             if writer not in said and block.process.rank is not None:  # without a pod or a pid
@@ -499,7 +498,7 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
         left = [
             (writer, block) for writer, block in left
             if block.number not in went_on
-            and log.ends.get(writer, log.count) > block.end + _AROUND
+            and log.ends.get(writer, log.count) > block.end + _WINDOW
         ]  # fmt: skip
     return went_on
 
@@ -524,17 +523,6 @@ def _progress(
                 if is_own and not NO_PROGRESS.search(match[2]):
                     said[match[3]].append(match)
     return said
-
-
-def _apart(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Joins ranges of lines that touch; sorted."""
-    made: list[tuple[int, int]] = []
-    for first, last in sorted((max(first, 1), last) for first, last in ranges):
-        if made and first <= made[-1][1] + 1:
-            made[-1] = (made[-1][0], max(made[-1][1], last))
-        else:
-            made.append((first, last))
-    return made
 
 
 def _goes_on(block: _Block, matches: Sequence[Any]) -> bool:
