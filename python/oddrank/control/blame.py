@@ -14,13 +14,11 @@ from typing import Any
 
 from oddrank.control.stages import JOIN, PUBLISHING, RankState, StageRound, by_node, node_of
 from oddrank.triage import causes
-from oddrank.triage.facts import Death, Frame, Process, Source, ranks
-from oddrank.triage.leaves import kernel_class
-from oddrank.triage.suspects import Cause, Suspect
+from oddrank.triage.facts import GONE, Death, Frame, Process, Source, ranks
+from oddrank.triage.leaves import KERNEL, kernel_class
+from oddrank.triage.suspects import HIGH, LOW, MEDIUM, Cause, Suspect
 
 SOURCE = Source("guard")
-_HIGH, _MEDIUM, _LOW = 2, 1, 0
-_GONE = ("dead", "zombie")
 # Guards report progress with their heartbeats. A rank is not stuck yet if it moved within
 # _JUST_NOW, or within 1.5 times its second longest pause, at most _LATELY (the longest pause may
 # be the import of torch). Ranks that all wait for each other are not stuck if any rank moved
@@ -49,7 +47,7 @@ def blame(round: StageRound) -> list[Suspect]:
         first = _ended(round, states[0]).death
         found = [_suspect(round, causes.ALL_RAISED, (), "same-end-everywhere", death=first)]
     orphans = [s for s in states.values() if s.orphaned and s.launcher]
-    if any(s.state not in _GONE for s in orphans):  # also of ranks that are through
+    if any(s.state not in GONE for s in orphans):  # also of ranks that are through
         # torch's store is gone with a launcher, and rank 0's address with it.
         found = [one for one in found if one.death is None or one.death.how != "exception"]
         found.append(_suspect(round, causes.LAUNCHER_GONE, (), "guards-saw-it"))
@@ -88,11 +86,11 @@ def torn_down(round: StageRound) -> bool:
     mpirun leaves them one second between SIGTERM and SIGKILL.
     """
     left = unfinished(round)
-    return all(s.state in _GONE for s in left) and any(s.sigterm for s in left)
+    return all(s.state in GONE for s in left) and any(s.sigterm for s in left)
 
 
 def _suspect(
-    round: StageRound, cause: Cause, of: Sequence[RankState], rule: str, certainty: int = _HIGH,
+    round: StageRound, cause: Cause, of: Sequence[RankState], rule: str, certainty: int = HIGH,
     **more: Any,
 ) -> Suspect:  # fmt: skip
     """A rank stands in its own stage: after an earlier stage's result, in the current one."""
@@ -103,7 +101,7 @@ def _suspect(
 
 def _fault(round: StageRound, s: RankState) -> tuple[Suspect, bool] | None:
     """Returns a rank's fault, and whether it is its own: no other rank can have caused it."""
-    if s.state in _GONE:
+    if s.state in GONE:
         aborted = s.waiting and s.signal == signal.SIGABRT
         return _ended(round, s), not (s.sigterm or aborted)
     if s.state == "stopped":
@@ -111,15 +109,15 @@ def _fault(round: StageRound, s: RankState) -> tuple[Suspect, bool] | None:
     if s.failed is not None:
         return _ended(round, s), not (s.sigterm or s.waiting)
     if s.state == "uninterruptible" and round.reason == "deadline":
-        leaf = Frame(s.wchan, "kernel", None, True) if s.wchan else None
-        of = kernel_class(s.wchan) if leaf else ""
+        leaf = Frame(s.wchan, KERNEL, None, True) if s.wchan else None
+        of = kernel_class(s.wchan)
         return _suspect(round, causes.HOST_STUCK, [s], "held", leaf=leaf, leaf_class=of), True
     return None
 
 
 def _ended(round: StageRound, s: RankState) -> Suspect:
     process = Process(s.rank)
-    if s.state not in _GONE:
+    if s.state not in GONE:
         site = (Frame(s.raised_at.rpartition("/")[2]),) if s.raised_at else ()
         death = Death(process, "exception", SOURCE, text=s.failed or "an exception", site=site)
     elif s.signal is not None:
@@ -140,15 +138,15 @@ def _lost(round: StageRound) -> list[Suspect]:
     # All other nodes fell silent: what they share is the root's own link.
     all_silent = gone == seen.keys() and all(seen[node] <= {"silent", "gave-up"} for node in gone)
     if all_silent and len(gone) > 1 and home is not None:
-        return [_suspect(round, causes.LINK_CUT, nodes[home], "own-link", _MEDIUM)]
+        return [_suspect(round, causes.LINK_CUT, nodes[home], "own-link", MEDIUM)]
     found = []
     for node, members in nodes.items():
         if node in parted:
-            found.append(_suspect(round, causes.LOST_EACH_OTHER, members, "either-host", _MEDIUM))
+            found.append(_suspect(round, causes.LOST_EACH_OTHER, members, "either-host", MEDIUM))
         elif node in gone:
             cause = causes.NODE_LOST if seen[node] == {"closed"} else causes.LINK_CUT
             # Between two nodes, either may have cut the link.
-            rule, sure = ("two-nodes", _LOW) if all_silent else ("all-guards-lost", _HIGH)
+            rule, sure = ("two-nodes", LOW) if all_silent else ("all-guards-lost", HIGH)
             found.append(_suspect(round, cause, members, rule, sure))
         else:
             found += [
@@ -176,12 +174,12 @@ def _no_address(round: StageRound, never: Sequence[int], found: Sequence[Suspect
     if fault:
         return [fault[0]]
     if root.step == PUBLISHING:
-        return [_suspect(round, causes.NO_ADDRESS, (), "slow-store", _LOW)]
+        return [_suspect(round, causes.NO_ADDRESS, (), "slow-store", LOW)]
     return [_behind(round, root)]
 
 
 def _behind(round: StageRound, s: RankState) -> Suspect:
-    made = _suspect(round, causes.HOST_STUCK, [s], "behind", _MEDIUM)
+    made = _suspect(round, causes.HOST_STUCK, [s], "behind", MEDIUM)
     step = f"step {s.step!r} of " if s.step else ""
     return replace(made, leaf=Frame(f"{step}stage {made.stage}"))
 
@@ -199,8 +197,8 @@ def _unexplained(
         # It left the collective in which the others still wait for it.
         ((rank, one),) = suffered.items()
         if not here[rank].sigterm:
-            return [replace(one, rule="left-alone", certainty=_MEDIUM)]
-    return [_suspect(round, causes.ALL_WAIT, (), "nobody-behind", _LOW)] if here else []
+            return [replace(one, rule="left-alone", certainty=MEDIUM)]
+    return [_suspect(round, causes.ALL_WAIT, (), "nobody-behind", LOW)] if here else []
 
 
 def _absent(round: StageRound, never: Sequence[int]) -> list[Suspect]:
@@ -212,9 +210,9 @@ def _absent(round: StageRound, never: Sequence[int]) -> list[Suspect]:
     ended = _told_to_end(round) & set(never) - set(unreached)
     missing = set(never) - set(unreached) - ended if over else ()
     every: tuple[tuple[Cause, Collection[int], str, int], ...] = (
-        (causes.UNREACHABLE_ROOT, unreached, "told-in-store", _HIGH),
-        (causes.NEVER_JOINED, ended, "launcher-ended-it", _MEDIUM),
-        (causes.NEVER_JOINED, missing, "others-joined", _MEDIUM),
+        (causes.UNREACHABLE_ROOT, unreached, "told-in-store", HIGH),
+        (causes.NEVER_JOINED, ended, "launcher-ended-it", MEDIUM),
+        (causes.NEVER_JOINED, missing, "others-joined", MEDIUM),
     )
     return [
         Suspect(cause, tuple(map(Process, sorted(who))), rule, sure, stage=JOIN)
@@ -242,7 +240,7 @@ def _raised_the_same(round: StageRound, states: Collection[RankState]) -> bool:
     They reject the same request, or lack the same thing. Ranks that a fault tore down raise
     different texts: they name different peers.
     """
-    raised = all(s.failed is not None and s.state not in (*_GONE, "stopped") for s in states)
+    raised = all(s.failed is not None and s.state not in (*GONE, "stopped") for s in states)
     seen = {(s.failed, bool(s.sigterm or s.waiting)) for s in states}
     return raised and len(states) > 1 and len(seen) == 1
 

@@ -12,13 +12,12 @@ from oddrank.control.stages import RankState
 from oddrank.errors import OddrankError
 from oddrank.run.watch import Awaited, Work, has_ended, is_heard
 from oddrank.trace.ranks import SILENT, Seen, state_words, with_end
-from oddrank.triage.facts import Activity
+from oddrank.triage.facts import GONE, Activity
 
 STAGE = "snapshot"
 _POLL = 0.005
 # Classes of places (triage/leaves.py) in which a process waits, perhaps in a loop.
 _WAITS = ("peers", "gpu", "lock", "network")
-_GONE = ("dead", "zombie")
 _LEAVES_SECONDS = 10.0  # as long as a guard may stay after the end of its rank
 MOST_KEPT = 64 << 20
 """Bytes of records, of all ranks, that are kept from one snapshot to the next."""
@@ -89,7 +88,7 @@ class Taker:
             # One clock for all ends: which rank was first shows who follows from whom. A rank that
             # is gone, and of whose end nobody has heard yet, has ended after all others.
             ago = since_boot - ended.get(state.rank, since_boot)
-            taken.seen.append(replace(one, ended=now - ago) if one.state in _GONE else one)
+            taken.seen.append(replace(one, ended=now - ago) if one.state in GONE else one)
             if found is not None and found["record"]:
                 name = f"rank{state.rank}-{state.pid}-{found['start_time']}.trace"
                 taken.records[state.rank] = name
@@ -193,7 +192,7 @@ def seen_of(state: RankState, found: Mapping[str, Any]) -> Seen:
         ),
         found["letter"], found["wait_status"],
     )  # fmt: skip
-    if seen.state in _GONE and found["wait_status"] < 0:
+    if seen.state in GONE and found["wait_status"] < 0:
         # Its parent has asked for it; the guard may have been faster.
         return replace(seen, signal=state.signal, code=state.exit_code)
     return seen

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oddrank.control.stages import RankState
+from oddrank.triage.facts import GONE
 
 # So many times the longest pause that this job makes again and again is a stall, if that is longer
 # than --stall. One long pause is no habit: a checkpoint that is loaded, a first compilation.
@@ -291,7 +292,7 @@ def is_heard(state: RankState) -> bool:
 
 
 def has_ended(state: RankState) -> bool:
-    return state.state in ("dead", "zombie")
+    return state.state in GONE
 
 
 def has_died(state: RankState) -> bool:

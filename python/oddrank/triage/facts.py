@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from oddrank.pauses import Pause
 
+GONE = ("dead", "zombie")  # states of a process that has ended
 MOST_RANKS = 1 << 22
 """A job of more ranks is a misread number: judges go through all ranks of a job."""
 

@@ -80,6 +80,7 @@ def _row(table: str, frame: Frame) -> str:
 
 
 _MOST_WRAPPERS = 4
+KERNEL = "kernel"  # in the place of a file, of the kernel's functions
 
 
 @dataclass(frozen=True, slots=True)

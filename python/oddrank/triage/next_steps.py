@@ -128,8 +128,7 @@ STEPS: tuple[Step, ...] = (
     Step("core", lambda c: c.signal in _CRASH_SIGNALS and not c.has_stack
          and c.suspect.rule != "sizes-differ" and c.suspect.cause is not causes.DEVICE,
          "ulimit -c unlimited, then pystack core CORE --native  (or gdb's thread apply all bt)"),
-    Step("tail", lambda c: c.recorded and c.suspect.death is not None
-         and c.suspect.cause is causes.DEAD and c.suspect.death.how in ("exception", "exit"),
+    Step("tail", lambda c: c.recorded and c.ended in ("exception", "exit"),
          "oddrank trace tail {rank}  (on {host}: the lines that it ran last)"),
     Step("kubectl", lambda c: c.words.startswith("pod "),
          "kubectl describe pod {pod}; kubectl logs {pod} --previous"),

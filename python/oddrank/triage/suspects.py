@@ -12,6 +12,7 @@ from oddrank.triage import facts
 About = Literal["purpose", "end", "held", "device", "stack", "others", "call", "nobody",
                 "hub"]  # fmt: skip
 Says: TypeAlias = "Callable[[Suspect], tuple[Condition, str]]"
+HIGH, MEDIUM, LOW = 2, 1, 0  # how sure
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ def _states(content: Any) -> list[Seen]:
 
 
 def _is_unexplained(seen: Seen) -> bool:
-    return seen.state in ("dead", "zombie") and seen.signal is None and seen.code is None
+    return seen.state in facts.GONE and seen.signal is None and seen.code is None
 
 
 def _newest_run(found: Sequence[Rank], names: Mapping[str, str], notes: Notes) -> list[Rank]:

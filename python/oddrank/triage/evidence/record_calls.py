@@ -39,7 +39,7 @@ class Seat:
     def gone(self) -> bool:
         if self.seen is None:
             return self.rank.alive is False
-        return self.seen.state in ("dead", "zombie")
+        return self.seen.state in facts.GONE
 
     @property
     def time(self) -> float | None:

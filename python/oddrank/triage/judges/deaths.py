@@ -7,11 +7,11 @@ expects shows a mismatch, and not whose size is wrong.
 
 import re
 import textwrap
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from oddrank.finding import grouped
 from oddrank.triage import causes, timeline
 from oddrank.triage.facts import Call, Death, Process, Stop
 from oddrank.triage.judges.ends import FROM_OUTSIDE, STOOD, End, ends_of, is_interrupt, signature
@@ -20,7 +20,7 @@ from oddrank.triage.view import View
 from oddrank.triage.words import count, who
 
 # Signals that end victims, too: an abort after a lost peer, a crash while others tear down.
-_CASCADES = frozenset({6, 11})
+CASCADES = frozenset({6, 11})
 _ALIVE = ("running", "stopped", "uninterruptible")
 _MOST_POINTS, _FEW = 8, 3
 # gloo's ranks find each other by keys of the store that end with a rank of the group.
@@ -90,7 +90,7 @@ def _judge(view: View) -> list[Suspect]:
         return [_told([Stop(by, best.source, best.time, why="SIGINT", wall=best.wall)])]
     # A crash among other ends may be theirs: a library that is torn down under a thread.
     first = {end for end in own if not (end.best.among and end.best.signal == 9)
-             and (end.best.signal not in _CASCADES or end.best.how != "signal")}  # fmt: skip
+             and (end.best.signal not in CASCADES or end.best.how != "signal")}  # fmt: skip
     own = [end for end in own if end in first or all(end.before(other) for other in first)]
     unlike = [end for end in ends if end.why == "unlike"]
     if not unlike:
@@ -108,9 +108,7 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
 
     Of exits of some ranks that say no more than a code, the first ones are the cause.
     """
-    groups: dict[object, list[End]] = defaultdict(list)
-    for end in own:
-        groups[signature(end.best)].append(end)
+    groups = grouped((signature(end.best), end) for end in own)
     for of, group in groups.items():
         if _is_bare(group[0].best) and not _everywhere(view, ends, group):
             groups[of] = [end for end in group if not any(o.before(end) for o in group)]

@@ -11,10 +11,9 @@ from collections.abc import Collection, Sequence
 from oddrank.finding import duration
 from oddrank.triage import causes
 from oddrank.triage.facts import Process, Trouble, ranks
-from oddrank.triage.suspects import Point, Suspect
+from oddrank.triage.suspects import HIGH, LOW, MEDIUM, Point, Suspect
 from oddrank.triage.view import View, is_address
 
-_HIGH, _MEDIUM, _LOW = 2, 1, 0
 _MOST = 16
 _JUST_AFTER = 60.0  # seconds
 # Kinds that other judges take: what died, stands in the kernel, or does not answer.
@@ -27,7 +26,7 @@ _MANY_FLAPS = 3
 _OF_COMM = re.compile(r"across (\d+) ranks in comm")
 # A fault counts for a stall so many seconds before or after it; one whose time zone is not known
 # may be half a day off. After a day it is another story.
-_NEAR, _ZONES, _OLD = 2 * 3600.0, 14 * 3600.0, 24 * 3600.0
+_NEAR, _ZONES, OLD = 2 * 3600.0, 14 * 3600.0, 24 * 3600.0
 
 
 class _Ties:
@@ -150,7 +149,7 @@ def _suspect(
             processes = (Process(None, ties.host(worst), worst.pids[0]),)
         certainty = int(worst.whose == "application" and len(processes) == 1)
     distance, against = _distance(worst, stall) or 0.0, []
-    if distance > _OLD:
+    if distance > OLD:
         against = [Point(f"it was logged {duration(distance)} away from the stall", worst.source)]
     return Suspect(
         cause, processes, rule, certainty, tuple(Point(_text(t, ties), t.source) for t in group),
@@ -162,15 +161,15 @@ def _certainty(trouble: Trouble, stall: float | None, *, tied: bool) -> int:
     """Returns how surely a fault has to do with the stall. tied: it is known whose device it is."""
     distance = _distance(trouble, stall)
     near = distance is not None and distance <= (_ZONES if trouble.coarse else _NEAR)
-    if distance is not None and distance > _OLD:
-        return _LOW
+    if distance is not None and distance > OLD:
+        return LOW
     if trouble.kind == "boot":  # every long log has some
-        return _MEDIUM if near else _LOW
+        return MEDIUM if near else LOW
     if trouble.fatal and trouble.whose == "hardware" and tied and near:
-        return _HIGH if trouble.hits or _of_a_gpu(trouble) else _MEDIUM
+        return HIGH if trouble.hits or _of_a_gpu(trouble) else MEDIUM
     lasts = "did not come back" in trouble.text
     flaps = trouble.kind == "ib-flap" and trouble.count >= _MANY_FLAPS
-    return _MEDIUM if trouble.fatal or lasts or flaps else _LOW
+    return MEDIUM if trouble.fatal or lasts or flaps else LOW
 
 
 def _text(trouble: Trouble, ties: _Ties) -> str:

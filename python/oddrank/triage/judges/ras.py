@@ -8,23 +8,20 @@ that do not move from one answer to the next tell of a stall.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 
-from oddrank.finding import ranks_text
+from oddrank.finding import grouped, ranks_text
 from oddrank.triage import causes
 from oddrank.triage.facts import Call, Counts, Group, Process
-from oddrank.triage.suspects import Point, Suspect
+from oddrank.triage.suspects import LOW, MEDIUM, Point, Suspect
 from oddrank.triage.view import View
 
-_MEDIUM, _LOW = 1, 0
 _SOON = 5.0  # two answers this close, in seconds, do not show that counts stand still
 
 
 def judge(view: View) -> list[Suspect]:
     """Returns processes that a watcher gets no answer from, then ranks that are behind."""
     found = _unreachable(view)
-    several: dict[tuple[str, str], list[Counts]] = defaultdict(list)
-    for each in view.counts:
-        if each.counts or each.unnamed:
-            several[each.communicator, each.op].append(each)
+    counted = (each for each in view.counts if each.counts or each.unnamed)
+    several = grouped(((each.communicator, each.op), each) for each in counted)
     # The last answer on each operation of a communicator; one before it, if counts stand still.
     answers: list[tuple[Counts, Counts | None]] = []
     for some in several.values():
@@ -79,7 +76,7 @@ def _skewed(
         causes.NOT_ENTERED_OR_INSIDE if named else causes.UNKNOWN,
         _named(counts, behind) if named else (),
         "counts-behind" if named else "counts-mostly-behind",
-        _MEDIUM if named and before is not None else _LOW, tuple(texts), tuple(against),
+        MEDIUM if named and before is not None else LOW, tuple(texts), tuple(against),
         _named(counts, ahead), Call(None, counts.op or "a collective"),
         Group(counts.communicator, text=f"NCCL communicator {counts.communicator}"),
         time=counts.time,
@@ -96,7 +93,7 @@ def _not_begun(counts: Counts) -> Suspect:
     )
     why = "a line that is not there means only that it was not printed, or not collected"
     return Suspect(
-        causes.NOT_ENTERED_OR_INSIDE, _named(counts, behind), "init-not-begun", _LOW,
+        causes.NOT_ENTERED_OR_INSIDE, _named(counts, behind), "init-not-begun", LOW,
         (Point(text, counts.source),), (Point(why, counts.source),), _named(counts, begun),
         Call(None, "the set-up of NCCL"), time=counts.time,
     )  # fmt: skip
@@ -106,7 +103,7 @@ def _all_equal(counts: Counts) -> Suspect:
     text = (f"all {len(counts.counts)} ranks have launched the same operations, and none between"
             " two answers: the counts can't tell who is stuck")  # fmt: skip
     points = (Point(text, counts.source),)
-    return Suspect(causes.UNKNOWN, (), "counts-equal", _LOW, points, time=counts.time)
+    return Suspect(causes.UNKNOWN, (), "counts-equal", LOW, points, time=counts.time)
 
 
 def _unreachable(view: View) -> list[Suspect]:
@@ -129,10 +126,8 @@ def _unreachable(view: View) -> list[Suspect]:
     size = max(sum(None not in (p.rank, p.pid) for p in view.processes), view.world or 0)
     if several and size and len(said) * 2 > size:
         return []  # the job has ended, or the watcher itself is cut off
-    sure = _LOW if several and len(said) * 2 == size else _MEDIUM  # either half may be
-    alike: dict[tuple[tuple[Point, float | None], ...], list[Process]] = defaultdict(list)
-    for process, points in said.items():
-        alike[tuple(points.items())].append(process)
+    sure = LOW if several and len(said) * 2 == size else MEDIUM  # either half may be
+    alike = grouped((tuple(points.items()), process) for process, points in said.items())
     return [
         Suspect(causes.UNREACHABLE, tuple(processes), "no-answer", sure,
                 tuple(point for point, _ in points), time=points[0][1])

@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
+from oddrank.finding import grouped
 from oddrank.triage.facts import ON_HOST, Call, Group, Progress
 from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
@@ -109,14 +110,11 @@ class Graph:
     ) -> Suspect:  # fmt: skip
         """Makes a suspect of ranks, with all ranks that wait for them, directly or not.
         Adds the call in which most ranks wait for them directly."""
-        awaiting: dict[int, list[Place]] = defaultdict(list)
-        for place in self.places:
-            for rank in place.awaited:
-                awaiting[rank].append(place)
-        direct = {place for rank in ranks for place in awaiting[rank]}
+        awaiting = grouped((rank, place) for place in self.places for rank in place.awaited)
+        direct = {place for rank in ranks for place in awaiting.get(rank, ())}
         waiting, seen, work = set(ranks), set[Place](), list(ranks)
         while work:
-            for place in awaiting[work.pop()]:
+            for place in awaiting.get(work.pop(), ()):
                 if place not in seen:
                     seen.add(place)
                     work += place.calls.keys() - waiting
@@ -128,9 +126,7 @@ class Graph:
 
     def where(self, places: Iterable[Place]) -> dict[str, Any]:
         """Returns the call in which most ranks of places stand, and who does, for a suspect."""
-        alike: dict[object, list[Place]] = defaultdict(list)
-        for place in places:
-            alike[place.group, place.call.seq, place.call.op].append(place)
+        alike = grouped(((place.group, place.call.seq, place.call.op), place) for place in places)
 
         def weight(some: list[Place]) -> tuple[int, int, int]:
             group, call = some[0].group, some[0].call

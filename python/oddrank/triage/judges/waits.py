@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
-from oddrank.finding import duration, ranks_text
+from oddrank.finding import duration, grouped, ranks_text
 from oddrank.triage import causes
 from oddrank.triage.facts import ON_HOST, Call, Group, Mismatch, Progress, Source
 from oddrank.triage.judges import circles
@@ -71,9 +71,7 @@ def _stall(graph: Graph) -> list[Suspect]:
 def _culprits(graph: Graph, culprits: set[int]) -> list[Suspect]:
     """Returns a suspect for each kind of culprit."""
     view = graph.view
-    kinds: dict[Cause, list[int]] = defaultdict(list)
-    for rank in sorted(culprits):
-        kinds[_kind(view, rank)].append(rank)
+    kinds = grouped((_kind(view, rank), rank) for rank in sorted(culprits))
     silent = {rank for place in graph.places for rank in place.unheard} - view.heard
     found = []
     for cause, ranks in kinds.items():
