@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oddrank.inputs import Notes
-from oddrank.triage import report
+from oddrank.triage import report, verdict
 from oddrank.triage.evidence.stacks import KIND
 from oddrank.triage.facts import (
     Child,
@@ -51,7 +51,7 @@ FILE = Source("a.txt", 1)
 
 
 def judge(view):
-    return [judges.with_threads(suspect, view) for suspect in judges.judge(view)]
+    return [verdict.explained(suspect, view) for suspect in judges.judge(view)]
 
 
 def frames(text):

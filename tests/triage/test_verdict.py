@@ -33,7 +33,6 @@ ALL_INSIDE = into(7, 0, 1, 2, 3)
 GET = Frame("_try_get_data", "torch/utils/data/dataloader.py", 1011)
 FILE = Source("evidence", 3)
 LOADS = Stack((Frame("load", "train.py", 7),), (Thread(Process(2), "MainThread"),))
-NAMES = ("deaths", "waits", "stacks", "devices", "counts")
 ONLY_2 = ("not-entered", (2,), 2)
 NOW = 1000.0
 
@@ -42,12 +41,9 @@ def joined(*facts, **said):
     """Joins facts with what these judges are made to say of them."""
 
     def judge():
-        made = tuple(
-            (lambda seen, name=name: said[name]) if name in said else verdict._JUDGES[i]
-            for i, name in enumerate(NAMES)
-        )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(verdict, "_JUDGES", made)
+            for name, found in said.items():
+                patch.setattr(getattr(verdict, name), "judge", lambda seen, found=found: found)
             return verdict.suspects(view(facts))
 
     return judge
@@ -123,14 +119,14 @@ def test_a_stack_says_what_the_ranks_do_that_progress_names(golden):
         "where progress could not": (joined(*into(7, 0, 1, 3), stacks=[stands(2)]),
                                      ("host-stuck", (2,), 2)),
         "of ranks in a call those that answer nobody":
-            (joined(waits=[several("inside-call", 1)], counts=[lost]), ("unreachable", (2, 3), 2)),
+            (joined(waits=[several("inside-call", 1)], ras=[lost]), ("unreachable", (2, 3), 2)),
         "a stack that shows what they all do says more":
-            (joined(waits=[several("host-stuck", 1)], counts=[lost]), ("host-stuck", (1, 2, 3), 2)),
+            (joined(waits=[several("host-stuck", 1)], ras=[lost]), ("host-stuck", (1, 2, 3), 2)),
         "not of a rank that issued another call: it came to the call":
             (joined(*dtypes(2), stacks=[stands(2, certainty=0)]), ("mismatch", (2,), 1)),
-        "counts of the same rank": (joined(*HANG, counts=[behind]), ONLY_2),
+        "counts of the same rank": (joined(*HANG, ras=[behind]), ONLY_2),
         "counts of another rank":
-            (joined(*HANG, counts=[replace(behind, processes=(Process(3),))]), ONLY_2),
+            (joined(*HANG, ras=[replace(behind, processes=(Process(3),))]), ONLY_2),
     })  # fmt: skip
 
 
@@ -269,6 +265,18 @@ def test_a_fault_of_a_device_is_of_the_ranks_that_it_hits(golden):
             (joined(*HANG, devices=[broken(certainty=0, kind="ib-flap", host="node9")]), ONLY_2,
              ("device", (), 0)),
     })  # fmt: skip
+
+
+def test_a_new_cause_is_one_row_that_fits(monkeypatch):
+    def fits(suspect, view):
+        return suspect if suspect.cause is causes.NOT_ENTERED and view.finished else None
+
+    row = replace(causes.PAUSED, name="asleep", says=causes._stuck("asleep"), fits=fits)
+    monkeypatch.setattr(causes, "TABLE", {"asleep": row, **causes.TABLE})
+    assert verdicts(verdict.suspects(view(HANG))) == [ONLY_2]
+    ended = Death(Process(2), "exit", FILE, code=0)
+    (found,) = verdict.suspects(view([*HANG, ended]))
+    assert finding(found).what.startswith("rank 2 is stuck: asleep; ranks 0-1, 3 wait for it")
 
 
 def test_every_sentence_can_be_made_with_little_and_with_much(golden):

@@ -1,4 +1,4 @@
-"""The table of causes: all that triage can say of a rank, and its sentence.
+"""The table of causes: all that triage can say of a rank, when it fits, and its sentence.
 
 They are in the order of how surely they explain a rank that is absent. docs/triage.md says what
 each means.
@@ -7,11 +7,13 @@ each means.
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from oddrank.finding import Condition, Who, ranks_text
 from oddrank.triage import timeline
 from oddrank.triage.facts import Call, Death, Process, Source, Trouble
 from oddrank.triage.suspects import Cause, Says, Suspect
+from oddrank.triage.view import View
 from oddrank.triage.words import (
     apart,
     call_text,
@@ -46,6 +48,9 @@ _TOLD: dict[str, Condition] = {
     " broken": "broken", " fault": "broken", " joined": "missing",
 }  # fmt: skip
 _MOST_CALLS = 4  # that a sentence names
+# Seconds since the last event of a process that goes on. Recorders see each line of its own code.
+JUST_NOW = 1.0
+_LONGER = 2.0  # so many times as long between two calls as ever before is no pause any more
 _CHOICE = re.compile(r"\[([^]|]*)\|([^]]*)\]")
 _SIZES = re.compile(r"(\d+) vs\.? (\d+)")
 _NOT_TOLD = "what was read does not tell"
@@ -303,37 +308,96 @@ _OF_RULES: dict[str, Callable[[Suspect], str]] = {
 }
 
 
+# When a row fits a suspect of a later one: returns what that is then, or None.
+
+
+def _has_finished(suspect: Suspect, view: View) -> Suspect | None:
+    """Ranks that ended with exit code 0 are missing; if few wait for most, the few are odd."""
+    ends = [view.finished.get(process) for process in suspect.processes]
+    if suspect.cause.about not in ("call", "stack") or not ends or None in ends:
+        return None
+    told = replace(suspect, rule="finished")
+    if 0 < len(suspect.waiting) < len(ends):
+        return replace(told, processes=suspect.waiting, waiting=suspect.processes, leaf=None)
+    return replace(told, death=ends[0])
+
+
+def _goes_on(suspect: Suspect, view: View) -> Suspect | None:
+    return suspect if suspect.rests is not None and suspect.rests < JUST_NOW else None
+
+
+def _goes_on_slowly(suspect: Suspect, view: View) -> Suspect | None:
+    """From one look, slow work and an endless loop are the same: both run."""
+    active = (view.activities[p] for p in suspect.processes if p in view.activities)
+    slow = suspect.leaf_class in ("disk", "data", "network") or suspect.young
+    # It has not been out of calls much longer than it was before.
+    slow = slow or suspect.rule == "last-to-end" or all(
+        a.seen is not None and a.seen - (a.alone or 0.0) < _LONGER * (a.pause or 0.0)
+        for a in active
+    )  # fmt: skip
+    return _goes_on(suspect, view) if slow else None
+
+
+def _holds_its_own_locks(suspect: Suspect, view: View) -> Suspect | None:
+    locked = [s.locked for s in view.stands[0] if s.process in suspect.processes]
+    if suspect.cause.about not in ("call", "stack") or len(locked) != 1 or not locked[0]:
+        return None
+    return replace(suspect, beside=locked[0])
+
+
+def _stands_elsewhere(suspect: Suspect, view: View) -> Suspect | None:
+    return suspect if suspect.cause is NOT_ENTERED and suspect.leaf else None
+
+
+def _shares_its_group(suspect: Suspect, view: View) -> Suspect | None:
+    """Threads that use one group at once explain whatever differs or waits in it."""
+    members = view.progress.get(suspect.group, {}) if suspect.group is not None else {}
+    if not (shared := [p for _, p in sorted(members.items()) if len(p.threads) > 1]):
+        return None
+    own = tuple(p.process for p in shared)
+    return replace(
+        suspect, processes=own, waiting=tuple(p for p in suspect.waiting if p not in own),
+        rule="threads-share-a-group", certainty=2, threads=shared[0].threads, against=(),
+    )  # fmt: skip
+
+
 # fmt: off
 PAUSED = Cause("paused", "purpose", None)
 DEAD = Cause("dead", "end", _dead)
 FINISHED = Cause("finished", "end", _finished,
-    ("compare len(dataloader) on all ranks; DistributedSampler(drop_last=True), or torch's Join",))
+    ("compare len(dataloader) on all ranks; DistributedSampler(drop_last=True), or torch's Join",),
+    _has_finished)
 HOST_STOPPED = Cause("host-stopped", "held",
     _stuck("stopped by a signal, a debugger or a frozen container"),
     ("grep -e State -e TracerPid /proc/{pid}/status  (on {host}); kill -CONT {pid} wakes it",))
-DEVICE = Cause("device", "device", _device)
+DEVICE = Cause("device", "device", _device, drains_node=lambda suspect: any(
+    trouble.fatal and trouble.whose == "hardware" for trouble in suspect.trouble))
 GPU_STOPPED = Cause("gpu-stopped", "held",
     _stuck("[its host issues|their hosts issue] more calls, but [its GPU completes|their GPUs"
-           " complete] none"))
+           " complete] none"), drains_node=lambda suspect: True)
 UNREACHABLE = Cause("unreachable", "held",
     _stuck("[answers|answer] nobody: stopped, dead, or cut off from the network"),
-    ("ps -o pid,stat,wchan,etime -p {pid}  (on {host}; T: stopped, D: in the kernel)",))
+    ("ps -o pid,stat,wchan,etime -p {pid}  (on {host}; T: stopped, D: in the kernel)",),
+    drains_node=lambda suspect: True)
 GIL_HELD = Cause("gil-held", "stack",
     _stuck("one thread keeps the GIL{in_leaf}, and no other Python code can run"),
     ("pystack remote {pid} --native-all  (on {host}; it says which thread holds the GIL) "
      " [pystack 1.0+]",))
+MOVING = Cause("moving", "stack",
+    _text("slow", "{name} {may_be} slow, but moves{in_leaf}{waiters}"), fits=_goes_on_slowly)
 DEADLOCK = Cause("deadlock", "stack",
     _stuck("[its|their] threads wait for each other's locks{in_all}"),
-    ("take these locks in one order in all threads, or guard both places by one lock",))
-HOST_STUCK = Cause("host-stuck", "stack", _host_stuck)
+    ("take these locks in one order in all threads, or guard both places by one lock",),
+    _holds_its_own_locks)
 INFINITE_LOOP = Cause("infinite-loop", "stack",
-    _stuck("[runs|run] on{in_leaf} and [does|do] not come to the next call"))
-MOVING = Cause("moving", "stack",
-    _text("slow", "{name} {may_be} slow, but moves{in_leaf}{waiters}"))
+    _stuck("[runs|run] on{in_leaf} and [does|do] not come to the next call"), fits=_goes_on)
+HOST_STUCK = Cause("host-stuck", "stack", _host_stuck, fits=_stands_elsewhere,
+    drains_node=lambda suspect: suspect.rule == "held")
 SHARED_GROUP = Cause("shared-group", "others",
     _text("mismatch", "{name} [uses|use] {group} from several threads at once{threads}: their"
           " calls meet in no fixed order"),
-    ("give each thread a group of its own: torch.distributed.new_group(), on all ranks",))
+    ("give each thread a group of its own: torch.distributed.new_group(), on all ranks",),
+    _shares_its_group)
 MISMATCH = Cause("mismatch", "others", _mismatch)
 CYCLE = Cause("cycle", "others",
     _text("stuck", "{name} {may}wait for each other in a circle: {circle}",
@@ -345,12 +409,12 @@ NOT_ENTERED_OR_INSIDE = Cause("not-entered-or-inside", "call",
     lambda suspect: (_ENTERED_OR_INSIDE if suspect.certainty else _MAYBE_AWAITED)(suspect))
 NODE_LOST = Cause("node-lost", "hub",
     _text("dead", "{name} {be} dead: all of [its|their] processes ended{step}{waiters}"),
-    ("ping {host}",))
+    ("ping {host}",), drains_node=lambda suspect: True)
 LINK_CUT = Cause("link-cut", "hub",
     _text("broken", "{name} {be} broken: no word from [it|them], stopped or cut off the"
           " network{step}{waiters}",
           own_link="{host} lost all other nodes at once: its own network is cut{step}"),
-    ("ping {host}",))
+    ("ping {host}",), drains_node=lambda suspect: True)
 LOST_EACH_OTHER = Cause("lost-each-other", "hub",
     _text("broken", "{host} and the host of rank 0 lost each other{step}; both live"),
     ("do large packets pass? ping -c 3 -M do -s 1472 {home}  (on {host})",
@@ -397,3 +461,71 @@ UNKNOWN = Cause("unknown", "nobody", _unknown)
 # fmt: on
 TABLE = {row.name: row for row in list(globals().values()) if isinstance(row, Cause)}
 """All causes by name, in their order."""
+
+# What the rules of judges and rows mean: rule -> why its suspect is one, as reports say it.
+RULES = {
+    "first-end": "no other end is known to have come before",
+    "ended-from-outside": "somebody or something ended all ranks, and no other evidence says why",
+    "told-to-end": "what ends a job from outside says nothing of its ranks",
+    "told-by-run": "oddrank run watched the job, and named it",
+    "finished": "the others wait in a call that it never made, and it ended with exit code 0",
+    "last-to-end": "all other ranks have ended with exit code 0, and it stands still",
+    "same-end-everywhere": "every rank ended by the same: the code is odd, no rank",
+    "did-not-end": "the launcher had to kill it, while the others timed out waiting",
+    "gone-without-a-word": "all others lost a peer, and nothing says how it ended",
+    "absent-in-store": "the others timed out waiting for its key in the store",
+    "without-a-timeout": "the others timed out waiting for somebody, and it did not",
+    "lost-peers": "ranks lost connections, and nothing that was read says who ended first",
+    "lost-one-connection": "it lost a connection, and no other rank ended before it",
+    "sizes-differ": "a rank was sent more than it expected: its size or its peer's is wrong",
+    "awaited-and-waits-for-nobody": "awaited by other ranks, and waiting for none",
+    "awaited-and-silent": "other ranks wait in calls with it, and it left no word of them",
+    "not-understood": "no line that is known tells of an end, of a wait, or of ranks that moved on",
+    "never-came": "the store counts the processes that came to it",
+    "all-inside": "every rank is inside the call: nobody is behind",
+    "group-unknown": "nothing that was read tells who belongs to the group",
+    "circle": "ranks wait for each other, each inside a call that the next has not entered",
+    "in-every-circle": "ranks wait for each other in circles, and all of these pass through it",
+    "unusual-call": "it issued another call than it always did, and all others did as always",
+    "opposed-messages": "two ranks do the same to each other, and each needs the other's part",
+    "different-calls": "ranks issued different calls as the same call of a group",
+    "threads-share-a-group": "threads of it were in calls of this group at the same time",
+    "paused-on-purpose": "a breakpoint makes it wait, as it says itself",
+    "held": "the kernel keeps it from running",
+    "no-recorded-call": "every rank has completed what is recorded of what it issued",
+    "no-open-call": "every rank has completed what it issued",
+    "counts-behind": "it has launched fewer operations than the others, and no rank goes on",
+    "init-not-begun": "others set up a communicator, and it printed no line of that",
+    "counts-mostly-behind": "most ranks have launched fewer operations than the others",
+    "counts-equal": "all ranks have launched the same operations, and no rank goes on",
+    "fault-of-its-gpu": "a fault of the GPU that this rank uses",
+    "fault-of-its-host": "a fault of the host on which these ranks run",
+    "other-settings": "NCCL's diagnostics list the settings of all ranks",
+    "one-gpu": "NCCL found that two processes of a communicator use one GPU, and says no more",
+    "error-of-its-program": "GPUs report such errors where a program goes wrong on them",
+    "fault-of-no-known-rank": "nothing that was read says which rank uses this device",
+    "stacks-awaited": "others wait for peers, and its stack shows that it waits for none",
+    "stacks-awaited-by-gpu": "others wait for their GPUs, and its stack shows that it does not",
+    "stacks-gil-held": "a thread of it holds the GIL while others wait for it",
+    "stacks-moving": "others wait for peers, and it stood elsewhere in an earlier stack",
+    "stacks-no-answer": "all others wrote dumps of themselves and wait, and it wrote none",
+    "stacks-all-outside": "the stacks show no rank that waits for peers",
+    "stacks-different-calls": "the stacks show only ranks that wait, in different calls",
+    "stacks-awaited-still": "others wait for peers, and in each look it stood at the same place",
+    "stacks-all-wait": "the stacks show only ranks that wait",
+    "guard-saw-it": "its guard saw it",
+    "behind": "it is behind and waits for no rank; slow looks the same",
+    "left-alone": "it alone left the collective, and nothing else explains why",
+    "guards-saw-it": "the guards saw it",
+    "all-guards-lost": "every guard of the node was lost, and no other",
+    "own-link": "the link of this host is the one that all others share with it",
+    "two-nodes": "two nodes lost each other: either may be the cause",
+    "either-host": "either host, or the network between them",
+    "one-guard-lost": "its node has other guards that speak",
+    "others-joined": "it may only be slow to start; a network that is cut would look the same",
+    "launcher-ended-it": "it may also have been slow to start, and the job ended",
+    "told-in-store": "it said so itself, through torch's store",
+    "slow-store": "the store, or a slow import of torch, may be the reason",
+    "nobody-behind": "no rank is behind the others without waiting itself",
+    "no-answer": "its watcher, NCCL's or oddrank's, gets no answer from it",
+}

@@ -197,7 +197,7 @@ def explanation(triage: Triage) -> Iterator[str]:
         yield f"not read: {line}"
     for suspect in triage.suspects:
         yield ""
-        meaning = findings.RULES.get(suspect.rule, "")
+        meaning = causes.RULES.get(suspect.rule, "")
         yield f"rule {suspect.rule}" + (f": {meaning}" if meaning else "")
         for point in suspect.support:
             yield f"  for it      {_text(point, triage)}"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from oddrank.finding import Condition, Who
 from oddrank.triage import facts
+
+if TYPE_CHECKING:
+    from oddrank.triage.view import View
 
 About = Literal["purpose", "end", "held", "device", "stack", "others", "call", "nobody",
                 "hub"]  # fmt: skip
@@ -34,12 +37,16 @@ class Cause:
     of ranks that may not have come to a call yet.
     says: its sentence; made of a suspect, with the condition that it is in. None: no finding.
     next: what to type, whatever else is known; {pid}, {host} and so on as in next_steps.py.
+    fits: what a suspect of a later row is if this one fits all that is known of it; else None.
+    drains_node: whether another node would do better: what a program did, it does there, too.
     """
 
     name: str
     about: About
     says: Says | None
     next: tuple[str, ...] = ()
+    fits: Callable[[Suspect, View], Suspect | None] = lambda suspect, view: None
+    drains_node: Callable[[Suspect], bool] = lambda suspect: False
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,8 @@ class Suspect:
     """Of the cause shared-group: the threads, with their places."""
     step: int | None = None
     """The last training step that the culprit told of, if it is one process."""
+    rests: float | None = None
+    """Seconds since the culprits last did something, by their records; None: not known of all."""
     raised: str = ""
     """What ended another thread of it, or keeps it away, as the end of a sentence."""
     stage: str = ""

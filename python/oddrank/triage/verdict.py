@@ -6,49 +6,37 @@ facts give the same suspects. Every rule has a name, which --explain shows.
 """
 
 import math
-import signal
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
-from oddrank.finding import duration
+from oddrank.finding import duration, grouped
 from oddrank.triage import causes
-from oddrank.triage.facts import Frame, Paused, Process, State, ranks
+from oddrank.triage.facts import GONE, Frame, Paused, Process, State, ranks
 from oddrank.triage.judges import deaths, devices, ras, stacks, waits
-from oddrank.triage.leaves import kernel_class
-from oddrank.triage.model_frames import PEERS
-from oddrank.triage.suspects import Point, Suspect
+from oddrank.triage.leaves import KERNEL, kernel_class
+from oddrank.triage.suspects import HIGH, MEDIUM, Point, Suspect
 from oddrank.triage.view import View
 from oddrank.triage.words import count
 
 _ROWS = {cause: number for number, cause in enumerate(causes.TABLE.values())}
-_KERNEL = "kernel"  # in the place of a file, of the kernel's functions
 # Rules whose suspect may only be at work, as some rank is at any moment of a healthy job.
 _MAYBE_AT_WORK = frozenset({"stacks-awaited", "stacks-awaited-by-gpu", "stacks-moving"})
-# Signals of a library that gave up.
-_CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV})
-_HIGH, _MEDIUM = 2, 1
-_SEEN = ("end", "device")
 _MOST_PAUSES = 4
 # What a pause explains. A rank that died, is stopped or issued another call is no pause.
 _OF_PAUSES = ("call", "stack", "nobody")
-_STANDS = (causes.HOST_STUCK, causes.INFINITE_LOOP)
-_HELD = (causes.HOST_STOPPED, causes.GPU_STOPPED, causes.UNREACHABLE, causes.HOST_STUCK)
-_GONE = ("dead", "zombie")
-# Seconds since the last event of a process that goes on. Recorders see each line of its own code.
-_JUST_NOW = 1.0
-_LONGER = 2.0  # so many times as long between two calls as ever before is no pause any more
-_OLD = 24 * 3600.0  # seconds after which a state belongs to another stall
 
 
 def suspects(view: View) -> list[Suspect]:
     """Returns what is wrong, the surest and most telling first; empty if nothing is."""
-    died, waited, stood, broken, counted = (judge(view) for judge in _JUDGES)
+    died, waited, stood = deaths.judge(view), waits.judge(view), stacks.judge(view)
+    broken, counted = devices.judge(view), ras.judge(view)
     # Timeouts that say who was waited for belong to the stall.
     awaited = [s for s in died if s.cause.about != "end"]
     if told := next((s for s in awaited if s.rule == "told-to-end"), None):
+        # A job that was ended while it moved: somebody is behind at any moment.
         waited, stood, counted = (
-            [s for s in some if not _moved_to_its_end(s, view, told.time)]
+            [s for s in some if _behind(s, view, told.time) >= causes.JUST_NOW]
             for some in (waited, stood, counted)
         )
     found = list(waited)
@@ -58,10 +46,10 @@ def suspects(view: View) -> list[Suspect]:
     found = _without_pauses(found, view)
     for new in (*_held(view), *(s for s in died if s not in awaited), *broken):
         found = _add(found, new, view)
-    found = [_explained(suspect, view) for suspect in found]
+    found = [explained(suspect, view) for suspect in found]
     if pauses := tuple(view.pauses.values()):
         rule = "paused-on-purpose"
-        alone = Suspect(causes.PAUSED, tuple(view.pauses), rule, _HIGH, pauses=pauses)
+        alone = Suspect(causes.PAUSED, tuple(view.pauses), rule, HIGH, pauses=pauses)
         first, *others = found or [alone]
         found = [_supported(first, _of_pauses(pauses)), *others]
     # What names nobody, and is not sure, counts if nobody is surely named.
@@ -106,10 +94,10 @@ def _joined(suspect: Suspect, new: Suspect) -> Suspect:
     Of several processes those remain whom the new evidence names too; the others wait, if it says
     so, if nothing else was sure of them, or if it tells of each process by itself.
     """
-    of_kernel = new.rule == "held" and new.cause is not causes.HOST_STOPPED
-    if of_kernel and (suspect.young or suspect.cause.about == "others"):
+    ended, held = new.cause.about == "end", new.rule == "held"
+    of_kernel, seen = new.cause is causes.HOST_STUCK, ended or held or new.cause.about == "device"
+    if held and of_kernel and (suspect.young or suspect.cause.about == "others"):
         return suspect  # every process is in the kernel for moments
-    ended, seen = new.cause.about == "end", new.cause.about in _SEEN or new.rule == "held"
     shown, others = _split(suspect.processes, new.processes)
     whole = ended or _tells_of_each(new, suspect) or not _split(others, new.waiting)[1]
     first, second = (new, suspect) if whole and _says_more(new, suspect) else (suspect, new)
@@ -117,12 +105,12 @@ def _joined(suspect: Suspect, new: Suspect) -> Suspect:
     if new.rule == "fault-of-its-host":  # of all its ranks: it makes none of them likelier
         certainty = suspect.certainty
     elif not seen and suspect.certainty and new.certainty:
-        certainty = _HIGH
+        certainty = HIGH
     waiting = _all_of(new.waiting, suspect.waiting)
     against = first.against
     if not seen:
         waiting = _all_of(suspect.waiting or new.waiting, others if whole else ())
-        against = () if certainty == _HIGH else (*suspect.against, *new.against)
+        against = () if certainty == HIGH else (*suspect.against, *new.against)
     place = first if first.leaf or not whole else new
     return replace(
         first,
@@ -152,21 +140,22 @@ def _says_more(new: Suspect, suspect: Suspect) -> bool:
             return False
         if suspect.cause is causes.DEAD and fault.hits:  # its own last words
             return True
-    # Who issued another call than the others came to the call, wherever it stands.
-    stands = suspect.mismatch is not None and new.cause.about == "stack"
-    return not stands and _ROWS[new.cause] < _ROWS[suspect.cause]
+    if suspect.mismatch and new.cause.about == "stack":
+        return False  # who issued another call than the others came to the call, wherever it stands
+    stands = new.rule == "held" and suspect.cause.about == "stack"
+    return stands or _ROWS[new.cause] < _ROWS[suspect.cause]
 
 
 def _held_beside(found: list[Suspect], new: Suspect) -> list[Suspect]:
     """Who is stopped, or stands in the kernel, is awaited if nobody else surely is."""
     named = [s for s in found if _names(s) and s.certainty]
-    if any(s.certainty == _HIGH for s in named):
+    if any(s.certainty == HIGH for s in named):
         return found
     if victims := next((s for s in found if s.waiting), None):
         _, waiting = _split(victims.waiting, new.processes)
         support = (*new.support, *victims.support)
         new = replace(new, waiting=waiting, at=victims.at, group=victims.group, support=support)
-    return [replace(new, certainty=_HIGH if new.waiting else _MEDIUM), *named]
+    return [replace(new, certainty=HIGH if new.waiting else MEDIUM), *named]
 
 
 def _died_beside(found: list[Suspect], new: Suspect, view: View) -> list[Suspect]:
@@ -175,9 +164,10 @@ def _died_beside(found: list[Suspect], new: Suspect, view: View) -> list[Suspect
     told = [
         s for s in found
         if s.cause is causes.MISMATCH
-        or (_names(s) and (s.rule not in at_work or s.certainty == _HIGH))
+        or (_names(s) and (s.rule not in at_work or s.certainty == HIGH))
     ]  # fmt: skip
-    return [new, *_doubted(told, f"{_named(new)} died", new, _HIGH)]
+    who = count(new.processes) if new.processes else "a process"
+    return [new, *_doubted(told, f"{who} died", new, HIGH)]
 
 
 def _awaited_beside(found: list[Suspect], new: Suspect, what: str) -> list[Suspect]:
@@ -190,8 +180,8 @@ def _awaited_beside(found: list[Suspect], new: Suspect, what: str) -> list[Suspe
     rest = [s for s in found if s not in named]
     if new.certainty > named[0].certainty:
         named, new = [new], named[0]
-    loss = int(new.certainty == _HIGH)
-    return [*_doubted(named, f"{what} point at {_named(new)}", new, loss), *rest]
+    loss = int(new.certainty == HIGH)
+    return [*_doubted(named, f"{what} point at {count(new.processes)}", new, loss), *rest]
 
 
 def _doubted(found: Iterable[Suspect], text: str, by: Suspect, loss: int) -> list[Suspect]:
@@ -217,7 +207,7 @@ def _held(view: View) -> list[Suspect]:
                 continue
             child, time = view.child(process), state.time
             gaps = (abs(each - time) for each in moments if each is not None and time is not None)
-            if (child or process in view.members) and min(gaps, default=0.0) <= _OLD:
+            if (child or process in view.members) and min(gaps, default=0.0) <= devices.OLD:
                 told.append((state, child.parent if child else process))
         if not told or len(told) == len(view.states) > 1:
             continue  # all of them: it was a person who looked, or the scheduler
@@ -226,11 +216,11 @@ def _held(view: View) -> list[Suspect]:
             for s, _ in told
         )
         wheres = {state.where for state, _ in told} - {""}
-        leaf = Frame(wheres.pop(), _KERNEL, None, True) if len(wheres) == 1 else None
-        found.append(Suspect(
-            cause, tuple(process for _, process in told), "held", _HIGH, points, leaf=leaf,
-            leaf_class=kernel_class(leaf.function) if leaf else "",
-        ))  # fmt: skip
+        where = wheres.pop() if len(wheres) == 1 else ""
+        leaf = Frame(where, KERNEL, None, True) if where else None
+        processes = tuple(process for _, process in told)
+        of = kernel_class(where)
+        found.append(Suspect(cause, processes, "held", HIGH, points, leaf=leaf, leaf_class=of))
     return found
 
 
@@ -268,133 +258,55 @@ def _without_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
 
 def _of_pauses(pauses: Sequence[Paused]) -> tuple[Point, ...]:
     """Returns a point for each group of processes that wait for the same."""
-    alike: dict[str, list[Paused]] = defaultdict(list)
-    for one in pauses:
-        alike[str(one.pause)].append(one)
+    alike = grouped((str(one.pause), one) for one in pauses)
     return tuple(
         Point(f"{text}: {stacks.who([one.process for one in same])}", same[0].source)
         for text, same in list(alike.items())[:_MOST_PAUSES]
     )
 
 
-# Rows that a suspect's own processes fit.
-
-
-def _explained(suspect: Suspect, view: View) -> Suspect:
-    """Returns the suspect with the first row that its stack, record, group or end fits."""
-    suspect = _with_activity(_with_place(suspect, view), view)
-    rows = [row(suspect, view) for row in (_shared_group, stacks.with_threads, _finished)]
-    first = min((s for s in rows if s is not None), key=lambda s: _ROWS[s.cause])
+def explained(suspect: Suspect, view: View) -> Suspect:
+    """Returns the suspect with all that is known of its processes, by the first row that fits."""
+    seen = _with_activity(stacks.with_places(suspect, view), view)
+    earlier = takewhile(lambda row: row is not seen.cause, causes.TABLE.values())
+    fitting = (replace(told, cause=row) for row in earlier if (told := row.fits(seen, view)))
+    first = next(fitting, seen)
     own = view.activities.get(first.processes[0]) if len(first.processes) == 1 else None
     return replace(first, step=own.step, raised=own.raised) if own else first
 
 
-def _shared_group(suspect: Suspect, view: View) -> Suspect | None:
-    """Threads that use one group at once explain whatever differs or waits in it."""
-    members = view.progress.get(suspect.group, {}) if suspect.group is not None else {}
-    shared = [p for _, p in sorted(members.items()) if len(p.threads) > 1]
-    if not shared or suspect.cause.about not in ("call", "others", "nobody"):
-        return None
-    processes = tuple(p.process for p in shared)
-    return replace(
-        suspect, cause=causes.SHARED_GROUP, processes=processes, rule="threads-share-a-group",
-        certainty=_HIGH, threads=shared[0].threads, against=(),
-        waiting=_split(suspect.waiting, processes)[1],
-    )  # fmt: skip
-
-
-def _finished(suspect: Suspect, view: View) -> Suspect | None:
-    """Names ranks that ended with exit code 0 as missing; if few wait for most, names the few."""
-    ends = [view.finished.get(process) for process in suspect.processes]
-    is_stuck = suspect.cause.about == "call" or suspect.cause is causes.HOST_STUCK
-    if not is_stuck or not ends or None in ends:
-        return None
-    told = replace(suspect, cause=causes.FINISHED, rule="finished")
-    if 0 < len(suspect.waiting) < len(suspect.processes):
-        return replace(told, processes=suspect.waiting, waiting=suspect.processes, leaf=None)
-    return replace(told, death=ends[0])
-
-
-def _with_place(suspect: Suspect, view: View) -> Suspect:
-    """Returns the suspect with the place of its stack, if all of its processes stand at one place.
-
-    If the others have ended with exit code 0, the suspect is the processes that are left.
-    """
-    if suspect.cause is causes.OUTSIDE and view.finished:
-        standing = [s for s in view.stands[0] if s.process not in view.finished]
-        whole = len(standing) + len(view.finished) >= (view.world or 0)
-        told = replace(
-            suspect, rule="last-to-end", certainty=_MEDIUM, waiting=tuple(view.finished),
-            processes=tuple(stand.process for stand in standing),
-        )  # fmt: skip
-    elif _lacks_place(suspect):
-        standing = [s for s in view.stands[0] if s.process in suspect.processes]
-        whole = len(standing) == len(suspect.processes)
-        told = suspect
-    else:
-        return suspect
-    if not whole or len({stand.place for stand in standing}) != 1:
-        return suspect
-    place, inside = standing[0], standing[0].kind == PEERS
-    if suspect.cause is causes.NOT_ENTERED and inside:
-        return suspect
-    if suspect.cause in (causes.NOT_ENTERED, causes.OUTSIDE):
-        return replace(told, cause=causes.HOST_STUCK, leaf=place.leaf.frame, leaf_class=place.told)
-    return replace(suspect, leaf=place.site[0] if inside and place.site else place.leaf.frame)
-
-
-def _lacks_place(suspect: Suspect) -> bool:
-    """Returns whether no place of the rank's own is known, or only a function of the kernel."""
-    of_kernel = suspect.leaf is not None and suspect.leaf.file == _KERNEL
-    return (suspect.cause.about == "call" or suspect.cause in _HELD) and (
-        suspect.leaf is None or of_kernel
-    )
-
-
 def _with_activity(suspect: Suspect, view: View) -> Suspect:
-    """Tells a rank that goes on, slowly or for ever, from one that stands still."""
+    """Adds when ranks that are absent last did something, if that is known of all of them."""
     active = [view.activities[p] for p in suspect.processes if p in view.activities]
-    if not active or len(active) < len(suspect.processes) or suspect.cause.about in _SEEN:
+    stand = suspect.cause.about in ("call", "stack")
+    if not stand or not active or len(active) < len(suspect.processes):
         return suspect
     its, they = ("their", "they run") if len(active) > 1 else ("its", "it runs")
-    text, cause = f"{its} last recorded event was", suspect.cause
-    if any(p in view.states and view.states[p].state in _GONE for p in suspect.processes):
+    text, rests = f"{its} last recorded event was", None
+    if any(p in view.states and view.states[p].state in GONE for p in suspect.processes):
         # When the record of a process that is gone was read says nothing.
-        own, lasts = (
-            [each.last for each in some if each.last is not None]
-            for some in (active, view.activities.values())
-        )
-        if not own:
+        if (behind := _behind(suspect, view)) == math.inf:
             return suspect
-        text += f" {duration(max(lasts) - min(own), 1)} before the last one of all ranks"
+        text += f" {duration(behind, 1)} before the last one of all ranks"
     else:
-        rests = [each.rests for each in active if each.rests is not None]
-        if len(rests) < len(active) or (cause.about != "call" and cause not in _STANDS):
+        known = [each.rests for each in active if each.rests is not None]
+        if len(known) < len(active):
             return suspect
-        text += f" {duration(max(rests), 1)} before the record was read"
+        rests = max(known)
+        text += f" {duration(rests, 1)} before the record was read"
         if all(each.runs for each in active):
             text = f"{they} code that runs too often to be recorded"
-        if max(rests) < _JUST_NOW:
-            # From one look, slow work and an endless loop are the same: both run.
-            slow = suspect.leaf_class in ("disk", "data", "network") or suspect.young
-            # It has not been out of calls much longer than it was before.
-            as_always = all(
-                a.seen is not None and a.seen - (a.alone or 0.0) < _LONGER * (a.pause or 0.0)
-                for a in active
-            )
-            slow = slow or suspect.rule == "last-to-end" or as_always
-            cause = causes.MOVING if slow else causes.INFINITE_LOOP
-    return replace(_supported(suspect, (Point(text, active[0].source),)), cause=cause)
+    return replace(_supported(suspect, (Point(text, active[0].source),)), rests=rests)
 
 
-def _moved_to_its_end(suspect: Suspect, view: View, told: float | None) -> bool:
-    """Returns whether a job was ended while it moved: somebody is behind at any moment.
+def _behind(suspect: Suspect, view: View, told: float | None = None) -> float:
+    """Returns the seconds from its last event to the last one of all ranks; inf: not known.
 
-    told: when it was told to end, if that is known. Its ranks may take long to end.
+    told: when the job was told to end, if that is known. Its ranks may take long to end.
     """
     last = {process: each.last for process, each in view.activities.items() if each.last}
     own = [last[process] for process in suspect.processes if process in last]
-    return bool(own) and min(max(last.values()), told or math.inf) - min(own) < _JUST_NOW
+    return min(max(last.values()), told or math.inf) - min(own) if own else math.inf
 
 
 def _ended_by(death: Suspect, found: Suspect) -> bool:
@@ -402,7 +314,7 @@ def _ended_by(death: Suspect, found: Suspect) -> bool:
     if found.mismatch is None or not found.certainty or death.death is None:
         return False
     own = death.death
-    crashed = own.how == "abort" or bool(own.failed) or own.signal in _CRASHES
+    crashed = own.how == "abort" or bool(own.failed) or own.signal in deaths.CASCADES
     members = {rank for variant in found.mismatch.variants for rank in variant.ranks}
     return crashed and bool(death.processes) and set(ranks(death.processes)) <= members
 
@@ -426,13 +338,3 @@ def _split(
     keys = {process.key for process in others}
     shown = tuple(process for process in processes if process.key in keys)
     return shown, tuple(process for process in processes if process.key not in keys)
-
-
-def _named(suspect: Suspect) -> str:
-    return count(suspect.processes) if suspect.processes else "a process"
-
-
-# In this order: deaths, waits, stacks, devices, counts.
-_JUDGES: tuple[Callable[[View], list[Suspect]], ...] = (
-    deaths.judge, waits.judge, stacks.judge, devices.judge, ras.judge,
-)  # fmt: skip

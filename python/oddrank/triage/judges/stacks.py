@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from oddrank.finding import fold, ranks_text
+from oddrank.finding import fold, grouped, ranks_text
 from oddrank.triage import causes, leaves
 from oddrank.triage import model_frames as kinds
 from oddrank.triage.facts import Call, Process
@@ -173,22 +173,41 @@ def _at_rest(victims: Sequence[Stand]) -> bool:
     )
 
 
-def with_threads(suspect: Suspect, view: View) -> Suspect:
-    """Adds other places of named ranks, deadlocks of threads, and places of processes they started.
+def with_places(suspect: Suspect, view: View) -> Suspect:
+    """Adds where the ranks stand that are absent, if at one place; else their other places.
 
-    A process with an unknown parent counts for every rank of its host, and only as a DataLoader's.
+    If all other ranks have ended with exit code 0, those that are left at one place are absent.
     """
-    if suspect.cause.about != "stack":
+    cause, left = suspect.cause, [s for s in view.stands[0] if s.process not in view.finished]
+    is_rest = len(left) + len(view.finished) >= (view.world or 0) and _at_one_place(left)
+    if cause is causes.OUTSIDE and view.finished and is_rest:
+        suspect = replace(
+            suspect, cause=causes.HOST_STUCK, processes=_processes(left), rule="last-to-end",
+            certainty=1, waiting=tuple(view.finished), leaf=None, leaf_class=left[0].told,
+        )  # fmt: skip
+    elif cause.about not in ("call", "stack", "held"):
         return suspect
-    own, points, places = set(suspect.processes), [], []
-    stood = [s for s in view.stands[0] if s.process in own]
+    stood = [s for s in view.stands[0] if s.process in suspect.processes]
+    lacks = suspect.leaf is None or suspect.leaf.file == leaves.KERNEL
+    if lacks and len(stood) == len(suspect.processes) and _at_one_place(stood):
+        first = stood[0]
+        frame = first.site[0] if first.kind == kinds.PEERS and first.site else first.leaf.frame
+        if cause is not causes.NOT_ENTERED:
+            suspect = replace(suspect, leaf=frame)
+        elif first.kind != kinds.PEERS:
+            suspect = replace(suspect, leaf=frame, leaf_class=first.told)
     frames = dict.fromkeys(s.leaf.frame for s in stood if s.leaf.frame)
     if suspect.leaf in frames:
         suspect = replace(suspect, beside=tuple(f for f in frames if f != suspect.leaf))
-    if suspect.cause not in (causes.HOST_STUCK, causes.INFINITE_LOOP):
-        return suspect
-    if len(stood) == 1 and stood[0].locked:
-        return replace(suspect, cause=causes.DEADLOCK, beside=stood[0].locked)
+    return suspect if suspect.cause.about == "held" else _with_children(suspect, view)
+
+
+def _with_children(suspect: Suspect, view: View) -> Suspect:
+    """Adds places of processes that ranks started.
+
+    One with an unknown parent counts for every rank of its host, and only as a DataLoader's.
+    """
+    own, points, places = set(suspect.processes), [], []
     hosts, loads = {process.host for process in own}, suspect.leaf_class == kinds.DATA
     for what, stand in view.stands[1]:
         child = view.children.get(stand.process)
@@ -203,6 +222,10 @@ def with_threads(suspect: Suspect, view: View) -> Suspect:
             places.append(stand.leaf.frame)
     beside = (*suspect.beside, *dict.fromkeys(places))
     return replace(suspect, support=(*suspect.support, *points[:4]), beside=beside)
+
+
+def _at_one_place(stands: Collection[Stand]) -> bool:
+    return len({stand.place for stand in stands}) == 1
 
 
 def _all_outside(outside: Sequence[Stand]) -> Suspect:
@@ -261,9 +284,7 @@ def _unseen(missing: Sequence[int]) -> tuple[Point, ...]:
 
 def _groups(stands: Iterable[Stand]) -> list[list[Stand]]:
     """Returns processes that stand at one place, the most telling and then largest group first."""
-    found: dict[tuple[str, str, str], list[Stand]] = defaultdict(list)
-    for stand in stands:
-        found[stand.place[:3]].append(stand)
+    found = grouped((stand.place[:3], stand) for stand in stands)
     groups = sorted(found.values(), key=lambda g: (ORDER.index(g[0].kind), -len(g)))
     last = [stand for group in groups[_MOST_GROUPS - 1 :] for stand in group]
     return [*groups[: _MOST_GROUPS - 1], *filter(None, [last])]
