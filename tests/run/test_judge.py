@@ -577,13 +577,16 @@ def test_a_rank_that_is_gone_is_known_by_its_last_answer_unless_it_went_on_since
         assert [*taken.contents.values()] == [b"its record"] * (not moved)
 
 
-def test_a_rank_whose_guard_is_lost_and_that_left_no_answer_is_known_by_its_signal(monkeypatch):
-    taker = guards(monkeypatch, [LOST | {"oom_kills": 0}], {})
+@pytest.mark.parametrize(("number", "code"), [(9, None), (None, 0)])
+def test_a_rank_whose_guard_is_gone_and_that_left_no_answer_is_known_by_its_end(
+    monkeypatch, number, code
+):
+    taker = guards(monkeypatch, [LOST | {"oom_kills": 0, "signal": number, "exit_code": code}], {})
     taken = taker.take(1.0, look=0.0, ended={})
     monkeypatch.undo()
     facts = judge_.record.held(taken.contents, taken.seen, Notes())
     (death,) = [fact for fact in facts if isinstance(fact, FactOfDeath)]
-    assert (death.process, death.signal) == (Process(2, "node9", 11), 9)
+    assert (death.process, death.signal, death.code) == (Process(2, "node9", 11), number, code)
 
 
 def test_records_of_ranks_that_live_are_forgotten_before_those_of_the_dead(monkeypatch):

@@ -180,7 +180,7 @@ def _unrecorded(lost: Seen, source: facts.Source) -> Iterable[facts.Fact]:
         yield facts.Identity(process, source)
         yield facts.Trouble("unreachable", text, source, lost.host, time=lost.time,
                             pids=(lost.pid,))  # fmt: skip
-    elif lost.state in ("zombie", "dead") and (lost.signal or lost.code):
+    elif lost.state in ("zombie", "dead") and (lost.signal or lost.code is not None):
         kind: Literal["signal", "exit"] = "signal" if lost.signal else "exit"
         yield facts.Identity(process, source)
         yield facts.Death(process, kind, source, lost.ended, signal=lost.signal, code=lost.code)
