@@ -13,7 +13,7 @@ import pytest
 
 from oddrank import _native
 from oddrank.errors import type_and_text
-from oddrank.finding import ranks_text
+from oddrank.finding import grouped, ranks_text
 from oddrank.run.marker.evidence import Evidence
 from oddrank.run.marker.rank_group import RankGroup
 from oddrank.run.marker.rank_start import Rank, is_failure
@@ -198,9 +198,7 @@ class _Verdict:
         if self._group.late:
             yield f"deadline: {self._group.late}"
         yield from self._notes
-        told: dict[str, list[int]] = defaultdict(list)
-        for rank in self._group.ranks:
-            told[_state(rank)].append(rank.number)
+        told = grouped((_state(rank), rank.number) for rank in self._group.ranks)
         yield from (f"  {ranks_text(numbers)}: {state}" for state, numbers in told.items())
 
     def _tracebacks(self) -> Iterator[str]:

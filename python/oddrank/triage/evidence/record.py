@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oddrank import _native
+from oddrank.finding import grouped
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.trace import ranks
 from oddrank.trace.ranks import Rank, Seen
@@ -199,9 +200,7 @@ def _is_unexplained(seen: Seen) -> bool:
 
 def _newest_run(found: Sequence[Rank], names: Mapping[str, str], notes: Notes) -> list[Rank]:
     """Returns the ranks of the newest run of the newest job; a note for each other job."""
-    by_job: dict[str, list[Rank]] = defaultdict(list)
-    for rank in found:
-        by_job[rank.job or str(Path(rank.file).parent.name)].append(rank)
+    by_job = grouped((rank.job or str(Path(rank.file).parent.name), rank) for rank in found)
     if not by_job:
         return []
     in_order = sorted(

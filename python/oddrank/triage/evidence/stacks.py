@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from oddrank import _native
+from oddrank.finding import grouped
 from oddrank.inputs import Item, Notes
 from oddrank.triage.evidence import Kind, lines, rank_in_name, without_other_ranks
 from oddrank.triage.evidence.log_lines import Writers
@@ -167,9 +168,7 @@ def _stood(frames: tuple[Frame, ...], before: tuple[Frame, ...]) -> tuple[Frame,
 
 def _looks(processes: Sequence[Process], rows: Sequence[_Row]) -> dict[int, int]:
     """Numbers the dumps of each process. Only dumps with threads count."""
-    of: dict[Process, list[int]] = defaultdict(list)
-    for number in sorted({row.process for row in rows}):
-        of[processes[number]].append(number)
+    of = grouped((processes[number], number) for number in sorted({row.process for row in rows}))
     return {number: look for numbers in of.values() for look, number in enumerate(numbers)}
 
 
@@ -177,10 +176,7 @@ def _prose(
     seen: Sequence[_Seen], rows: Sequence[_Row], frames: Sequence[tuple[Frame, ...]]
 ) -> set[int]:
     """Returns the "processes" of lists of words that are no functions of stacks."""
-    listed: dict[int, list[_Row]] = defaultdict(list)
-    for row in rows:
-        if seen[row.process].list:
-            listed[seen[row.process].source].append(row)
+    listed = grouped((one.source, row) for row in rows if (one := seen[row.process]).list)
     skip: set[int] = set()
     for found in listed.values():
         known = sum(bool(_OPS.fullmatch(frames[row.stack][0].function)) for row in found)
@@ -221,9 +217,7 @@ class _Namer:
         for row in rows:
             self._threads[row.process].append(row)
         self._in_file = Counter(one.source for one in seen)
-        by_file: dict[int, list[Writer]] = defaultdict(list)
-        for one in seen:
-            by_file[one.source].append(one.writer)
+        by_file = grouped((one.source, one.writer) for one in seen)
         self._writers = {file: Writers(of, None, set()) for file, of in by_file.items()}
         # The children of a process are dumped behind it: they are no other ranks.
         known = {(one.source, one.pid) for one in seen if one.pid}

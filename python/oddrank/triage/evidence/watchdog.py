@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from oddrank.finding import grouped
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.triage.evidence import Kind, log_lines
 from oddrank.triage.evidence.log_lines import Line, Log
@@ -326,9 +327,7 @@ def _groups(seen: Sequence[_Seen]) -> list[Group]:
     rank 7, ranks 0 to 7 are all members. There may be more, so that few speakers imply nothing.
     """
     unnamed = _one_group([each for each in seen if not each.name])
-    by_name: dict[str, list[_Seen]] = defaultdict(list)
-    for each in seen:
-        by_name[each.name].append(each)
+    by_name = grouped((each.name, each) for each in seen)
     found = []
     for each in seen:
         rank = each.process.rank
@@ -361,10 +360,10 @@ def _one_group(unnamed: Sequence[_Seen]) -> bool:
 
 def _mismatches(seen: Sequence[_Seen], groups: Sequence[Group]) -> Iterator[Fact]:
     """Yields the calls at which members of a group wait in different operations."""
-    calls: dict[tuple[Group, int], list[_Seen]] = defaultdict(list)
-    for each, group in zip(seen, groups, strict=True):
-        if each.seq is not None and each.op and each.op not in _OF_PAIRS and group.name:
-            calls[group, each.seq].append(each)
+    calls = grouped(
+        ((group, each.seq), each) for each, group in zip(seen, groups, strict=True)
+        if each.seq is not None and each.op and each.op not in _OF_PAIRS and group.name
+    )  # fmt: skip
     for (group, seq), several in calls.items():
         variants: dict[Call, list[int]] = defaultdict(list)
         told = {each.op: each.numel for each in several if each.numel}
