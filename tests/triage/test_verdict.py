@@ -148,6 +148,11 @@ def test_states_and_activities_say_why_a_rank_stands(golden):
         "in the kernel, where, and in which line":
             ([*HANG, LOADS, held(2, "uninterruptible", where="nfs_wait_bit")],
              ("host-stuck", (2,), 2)),
+        "in the kernel while a stack seems to run":
+            (joined(*HANG, held(2, "uninterruptible"),
+                    stacks=[stands(2, cause=causes.INFINITE_LOOP)]), ("host-stuck", (2,), 2)),
+        "ended well, and moved just before":
+            ([*HANG, Death(Process(2), "exit", FILE, code=0), seen(2, 0.2)], ("finished", (2,), 2)),
         "stopped in a known line": ([*HANG, LOADS, held(2)], ("host-stopped", (2,), 2)),
         "all are stopped: a person looks": ([*HANG, *(held(rank) for rank in range(4))], ONLY_2),
         "stopped the day before the stall":

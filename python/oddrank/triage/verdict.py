@@ -142,7 +142,7 @@ def _says_more(new: Suspect, suspect: Suspect) -> bool:
             return True
     if suspect.mismatch and new.cause.about == "stack":
         return False  # who issued another call than the others came to the call, wherever it stands
-    stands = new.rule == "held" and suspect.cause.about == "stack"
+    stands = new.rule == "held" and suspect.cause in (causes.MOVING, causes.INFINITE_LOOP)
     return stands or _ROWS[new.cause] < _ROWS[suspect.cause]
 
 
