@@ -166,6 +166,7 @@ py::dict snapshot(const std::string& path, const std::optional<std::string_view>
              "step_ns"_k = now.step,
              "last_ns"_k = now.last_event,
              "gil_wanted_ns"_k = now.gil_wanted,
+             "gil_asked_ns"_k = now.gil_asked,
              "sampled_since_ns"_k = now.sampled_since,
              "threads"_k = threads,
              "open"_k = open,

@@ -135,6 +135,7 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
     by_kernel = Death(Process(None, None, 57), "oom", Source("kernel.log"), signal=9, by="kernel")
     same_pid = [Identity(Process(rank, f"n{rank}", 57), HERE) for rank in (0, 1)]
     worker = "RuntimeError: DataLoader worker (pid(s) 4711, 4712) exited unexpectedly"
+    placed = Death(same_pid[0].process, "signal", HERE, signal=9, site=(Frame("eat", "a.py", 3),))
     left = "RuntimeError: DataLoader worker (pid(s) 4711) exited unexpectedly"
     of_worker = replace(by_kernel, process=Process(None, "n1", 4712), source=Source("dmesg", 7))
     killed = [Death(Process(r), "signal", HERE, signal=9, site=(Frame(f"f{r}"),)) for r in range(3)]
@@ -172,6 +173,7 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
              dead(2, certainty=1)),
         "a pid of two ranks on their hosts": ([*same_pid, by_kernel], dead(None)),
         "a pid of one rank": ([*same_pid[:1], by_kernel], dead(0)),
+        "a pid of one rank whose place is known": ([*same_pid[:1], by_kernel, placed], dead(0)),
         "a worker that the kernel killed":
             ([*said(traceback(3, error=worker), traceback(0, error=LOST)), of_worker], dead(3)),
         "a worker whose signal torch lost": (said(traceback(3, error=left)), dead(3, certainty=1)),

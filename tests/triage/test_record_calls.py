@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from oddrank.trace.collectives import Collective
-from oddrank.trace.ranks import Frame, Lowered, Thread
+from oddrank.trace.ranks import Frame, Lowered, Seen, Thread
 from oddrank.triage.evidence import record, record_calls
 from oddrank.triage.facts import Source
 
@@ -52,16 +52,16 @@ def test_functions_that_some_record_leaves_out_are_in_no_stack_unless_innermost(
 
 
 def test_a_gil_that_is_held_is_kept_by_the_only_thread_that_runs():
-    def gils(main, other, gil_wanted=1.0):
+    def gils(main, other, gil_wanted=1.0, asked=None, seen=None):
         threads = [
             Thread(i, name, (Frame(name, "train.py", 1),), 0, ended=False, last=None, state=state)
             for i, (name, state) in enumerate((("main", main), ("other", other)))
         ]
         rank = SimpleNamespace(
-            threads=threads, gil_wanted=gil_wanted, lowered=(), file="f", last=None, rank=0,
-            host="node1", pid=7, is_child=False,
+            threads=threads, gil_wanted=gil_wanted, gil_asked=asked, lowered=(), file="f",
+            last=None, rank=0, host="node1", pid=7, is_child=False,
         )  # fmt: skip
-        stacks = record._stacks([record_calls.Seat(cast(Any, rank), None, Source("f"))])
+        stacks = record._stacks([record_calls.Seat(cast(Any, rank), seen, Source("f"))])
         return {t.name: t.gil if t.state != "waits for the GIL" else t.state
                 for stack in stacks for t in stack.threads}  # fmt: skip
 
@@ -69,4 +69,11 @@ def test_a_gil_that_is_held_is_kept_by_the_only_thread_that_runs():
     assert gils("running", "asleep") == {"main": True, "other": False, **wants}
     assert gils("asleep", "running") == {"main": False, "other": True, **wants}
     assert gils("running", "running") == {"main": False, "other": False, **wants}
-    assert gils("running", "asleep", None) == {"main": None, "other": None}
+    nobody = {"main": None, "other": None}
+    assert gils("running", "asleep", None) == nobody
+    # A copy's own clocks stand still: when its process was seen alive counts.
+    alive = Seen(0, "node1", 7, 1, "running", 102.0)
+    long = gils("running", "asleep", None, 100.0, alive)
+    assert long == {"main": True, "other": False, **wants}
+    assert gils("running", "asleep", None, 101.5, alive) == nobody
+    assert gils("running", "asleep", None, 100.0, replace(alive, state="dead")) == nobody

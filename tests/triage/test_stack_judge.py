@@ -20,6 +20,7 @@ from oddrank.triage.facts import (
     World,
 )
 from oddrank.triage.judges import stacks as judges
+from oddrank.triage.judges.stands import stands
 from oddrank.triage.view import view
 from triage.facts_of import facts_of, item_of
 from triage.told import check
@@ -257,6 +258,13 @@ def test_the_thread_and_the_process_that_count(golden):
             ([stack(launch.format("linear (model.py:1)"), 0, 1),
               stack(launch.format("gelu (model.py:2)"), 2, 3)], nobody()),
     }, judge)  # fmt: skip
+
+
+def test_a_thread_without_code_of_its_own_takes_no_place_of_the_line_that_joins_it():
+    lib = "/usr/lib/python3.11/threading.py"
+    joins = stack(f"Thread.join ({lib}:1119)\nload (train.py:8)\n{TRAIN}", 3)
+    (stand,), _ = stands([joins, stack(f"Thread.run ({lib}:982)", 3, name="T-1", id=9)])
+    assert stand.leaf.frame == Frame("load", "train.py", 8)
 
 
 def test_the_kernel_says_what_a_rank_waits_for(golden):

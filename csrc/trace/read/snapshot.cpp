@@ -37,14 +37,12 @@ std::vector<ThreadNow> threads_of(const RecordFile& file, Names& names, Snapshot
 // if the process lives; else its last clock reading, which a slim copy has from its making.
 Time gil_wanted_in(const RecordFile& file, const Snapshot& snapshot) {
   constexpr std::int64_t kLongNs = 1'000'000'000;
-  const std::uint64_t wanted = value_of(snapshot.header->gil_wanted);
-  if (wanted == 0) return std::nullopt;
   Time last = snapshot.last_event;
   for (const ClockPicture& picture :
        snapshot.life == Liveness::kAlive ? snapshot.clocks : file.clocks()) {
     note_latest(last, snapshot.clock.realtime_ns(picture.tsc));
   }
-  const Time since = snapshot.clock.realtime_ns(wanted);
+  const Time since = snapshot.gil_asked;
   return since && last && *last - *since >= kLongNs ? since : std::nullopt;
 }
 
@@ -142,6 +140,8 @@ Snapshot read_snapshot(const RecordFile& file) {
   snapshot.threads = threads_of(file, names, snapshot);
   read_collectives_of(file, snapshot);
   read_marks_of(file, snapshot);
+  const std::uint64_t asked = value_of(snapshot.header->gil_wanted);
+  if (asked != 0) snapshot.gil_asked = snapshot.clock.realtime_ns(asked);
   snapshot.gil_wanted = gil_wanted_in(file, snapshot);
   const std::uint64_t rests = value_of(snapshot.header->sampled_since);
   if (rests != 0) snapshot.sampled_since = snapshot.clock.realtime_ns(rests);

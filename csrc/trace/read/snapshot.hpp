@@ -47,6 +47,7 @@ struct Snapshot {
   Time step;                   // when the last step() was called
   Time last_event;             // of any thread, mark or collective
   Time sampled_since;          // since when no code gives events; empty: code does
+  Time gil_asked;              // since when the sampler waits for the GIL, if it does
   Time gil_wanted;             // since when the GIL is held, if for long; else empty
   std::string trouble;         // why parts of the file could not be read; "": all could
 };

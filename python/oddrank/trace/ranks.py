@@ -119,7 +119,8 @@ class Rank:
     pause: Pause | None = None  # why it waits on purpose, if it does
     gaps: tuple[str, ...] = ()  # a line for each gap in the record
     end: End = End()
-    gil_wanted: float | None = None  # Unix time since which no other thread gets the GIL, if known
+    gil_asked: float | None = None  # Unix time since which the recorder waits for the GIL
+    gil_wanted: float | None = None  # the same, if the record says that it was for long
     sampled_since: float | None = None
     """Unix time since which no code gives events, only samples; None: code does."""
     thread_raised: str = ""
@@ -319,6 +320,7 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
         ),
         file=file,
         content=content,
+        gil_asked=seconds(found["gil_asked_ns"]),
         gil_wanted=seconds(found["gil_wanted_ns"]),
         sampled_since=seconds(found["sampled_since_ns"]),
         last_at=last_at,

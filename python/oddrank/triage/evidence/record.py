@@ -25,6 +25,7 @@ from oddrank.triage.evidence.record_calls import Seat
 _WANTS_GIL = facts.Frame("PyGILState_Ensure", "", None, True)
 _SPAWNED = re.compile(r"ProcessExitedException: process (\d{1,5}) terminated with signal (SIG\w+)")
 OTHER = "oddrank triage "  # before a job that is not judged here
+_GIL_SECONDS = 1.0  # a thread keeps the GIL, if the recorder has waited for it so long
 _KERNEL_WORDS = ("running", "stopped", "uninterruptible", "zombie", "dead")
 
 
@@ -318,16 +319,21 @@ def _stacks(seats: Sequence[Seat]) -> Iterable[facts.Stack]:
         states_of = {thread.tid: (thread.state or "", thread.cpu) for thread in living}
         states_of |= seat.seen.threads if seat.seen is not None else {}
         running = [thread for thread in living if states_of[thread.tid][0] == "running"]
+        # A copy says since when the GIL is wanted, and states when that was.
+        when = seat.time if seat.seen is not None and not seat.gone else None
+        kept = rank.gil_wanted is not None or bool(
+            when and rank.gil_asked and when - rank.gil_asked >= _GIL_SECONDS
+        )
         for thread in living:
             if not thread.stack:
                 continue
             state, _ = states_of[thread.tid]
             # The only thread that runs, or that there is, must be the one that keeps the GIL.
-            gil = None if rank.gil_wanted is None else (running or living) == [thread]
+            gil = (running or living) == [thread] if kept else None
             found[record_calls.frames(thread, missing)].append(
                 facts.Thread(process, thread.name, thread.tid, state, gil, source, seat.time)
             )
-        if rank.gil_wanted is not None:
+        if kept:
             waits = facts.Thread(process, "oddrank", state="waits for the GIL", source=source,
                            time=seat.time)  # fmt: skip
             found[(_WANTS_GIL,)].append(waits)

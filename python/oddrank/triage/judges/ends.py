@@ -88,7 +88,7 @@ def ends_of(view: View) -> list[End]:
         else:
             of[death.process.key or death.child or number].append(_of_memory(death, view))
     gave_up = min((p.time for p in view.all_progress if p.timed_out and p.time), default=None)
-    found = [_end(left, view, gave_up) for deaths in of.values()
+    found = [_placed(_end(left, view, gave_up)) for deaths in of.values()
              if (left := _really(deaths, view))]  # fmt: skip
     if not view.stops:
         found = _from_outside(found, view)
@@ -242,6 +242,14 @@ def _end(deaths: Sequence[Death], view: View, gave_up: float | None) -> End:
     return End(process, "waited" if waited else "own", best, tuple(deaths))
 
 
+def _placed(end: End) -> End:
+    """Returns the end with the place that another source knows of it."""
+    known = next((d for d in end.deaths if d.site and d.child == end.best.child), None)
+    if end.best.site or known is None:
+        return end
+    return replace(end, best=replace(end.best, site=known.site, sampled=known.sampled))
+
+
 def _why(death: Death) -> Why:
     if death.by == "launcher" or (death.how == "signal" and death.signal in (2, 15)):
         return "ended"
@@ -307,7 +315,7 @@ def _attached(ends: list[End]) -> list[End]:
 def signature(death: Death) -> object:
     """Equal for ends that are the same thing: numbers such as ranks and addresses do not count."""
     site = (death.site[0].file, death.site[0].line) if death.site else None
-    if death.how == "signal" and death.signal in FROM_OUTSIDE:
+    if death.how == "oom" or (death.how == "signal" and death.signal in FROM_OUTSIDE):
         site = None  # it says where the process stood, and nothing of who ended it
     text = _NUMBERS.sub("#", death.text.partition("\n")[0])
     return death.how, death.signal, death.code, text, site, bool(death.child)

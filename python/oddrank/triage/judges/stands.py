@@ -158,8 +158,11 @@ def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> Stand | N
     chosen = first or others[0]
     # The main thread waits for a thread of its own: for the autograd's, mostly.
     if first is not None and first.kind in (kinds.THREADS, kinds.LOCK):
-        useful = (s for s in others if s.kind == kinds.PEERS or first.kind == kinds.THREADS)
-        chosen = next(useful, first)
+        waits = first.kind == kinds.THREADS
+        chosen = next((
+            s for s in others if s.kind == kinds.PEERS
+            or (waits and (s.kind != kinds.LOCK or leaves.is_own(s.frames[0])))
+        ), first)  # fmt: skip
     holder = next((s for s in told if s.thread.gil), None)
     wanting = any(
         thread.state == "waits for the GIL" or leaves.wants_gil(frames) for thread, frames in dump
