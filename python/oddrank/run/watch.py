@@ -75,6 +75,8 @@ class Watch:
     _ranks: dict[int, _Rank] = field(default_factory=dict)
     _since: float | None = 0.0
     """Since when no rank moves; None: one does."""
+    _again: float | None = None
+    """When a rank first moved after a stall that was told."""
     _started: bool = False
     _told: bool = False
     """The present stall was told to the user."""
@@ -139,10 +141,16 @@ class Watch:
         goes_on = any(is_heard(s) and not has_ended(s) for s in states)
         over = any(s.contact != "never" for s in states) and not lost and not goes_on
         found = [*self._deaths(now, states, over=over)]
-        if any(moves):
+        goes = any(moves)
+        if self._told and not over and (goes or self._again is not None):
+            # Ranks that stood move on their way out of a Ctrl-C, too.
+            self._again = self._again or now
+            ends = any(has_died(s) and s.rank not in self._dead for s in states)
+            goes = now - self._again >= _TOLD_SECONDS and not ends
+        if goes:
             found += self._go_on(now, healthy=before)
         elif goes_on:
-            found += () if self._told_to_end else self._stand(now)
+            found += () if self._told_to_end or self._again is not None else self._stand(now)
         else:  # nobody is heard: a stall can't be told from a cut cable
             self._since = now
         if over:
@@ -157,8 +165,9 @@ class Watch:
         # Not how long it has been quiet: an answer may be read long after it was given.
         key = (state.state, state.stage, state.progress)
         changed, known.key = key != known.key, key
-        # A guard looks once a second: a rank may have gone on and ended in between.
+        # A guard looks once a second: a rank may have gone on and ended well in between.
         moved, known.progress = state.progress > known.progress, state.progress
+        moved = moved and not (self._told and has_died(state))
         # A pause on purpose that begins or ends is no stall: what follows it counts anew.
         was_paused = known.paused
         known.paused = state.stage == "paused" and not has_ended(state)
@@ -200,7 +209,7 @@ class Watch:
         """A rank moves. healthy: the pause before, if there was one, was not the job's start."""
         if self._since is None:
             return
-        gap, self._since = now - self._since, None
+        gap, self._since, self._again = (self._again or now) - self._since, None, None
         # Calls that fail because a rank has died since then end, too: that is no progress.
         if self._told and len(self._dead) == self._dead_told:
             yield Event("moved", seconds=gap)
