@@ -216,6 +216,12 @@ def test_jobs_that_were_collected_into_one_folder_stay_apart_and_are_read_as_the
     attempts = tmp_path / "attempts"  # as run -o keeps them: START/JOB/HOST
     shutil.copytree(tmp_path / name, attempts / "2026-11-30T105430-3340" / name)
     assert headings(said("where", attempts)) == APART[1:]
+    both = said("where", tmp_path / "127.0.0.1_29500")
+    assert "ranks 0-1 (" in both.stdout
+    one = said("where", tmp_path / "127.0.0.1_29500", 1)
+    assert ("rank 1 (" in one.stdout, "rank 0 (" in one.stdout) == (True, False)
+    none = said("where", tmp_path / name, 7)
+    assert (none.returncode, none.stderr) == (2, f"oddrank: no rank 7 in {tmp_path / name}\n")
     shutil.rmtree(attempts)
     where = said("where", tmp_path)
     assert headings(where) == APART

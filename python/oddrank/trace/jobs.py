@@ -61,7 +61,8 @@ def find(paths: Iterable[str] = ()) -> Found:
     """Finds the records that `paths` name; by default, those of this user's newest job here.
 
     paths: record files, folders of one or more jobs, folders from `oddrank run -o` or `collect`,
-    names of jobs on this host or their beginnings, or numbers of ranks of the newest job.
+    names of jobs on this host or their beginnings, or numbers of ranks: of what is named before
+    them, else of the newest job.
     Raises OddrankError if there is no record.
     """
     names = list(paths)
@@ -72,6 +73,7 @@ def find(paths: Iterable[str] = ()) -> Found:
     lacking: list[str] = []
     closed: list[Path] = []
     present: list[Job] = []
+    numbers: list[str] = []  # of ranks of what was named before them
     is_part = False
     for name in names:
         try:
@@ -84,16 +86,21 @@ def find(paths: Iterable[str] = ()) -> Found:
             is_job = any(each.folder.name == name for each in present)
             if number is None or (is_job and number not in present[0].ranks):
                 files += _of_jobs(name, present) or _below(Path(name), closed)
+            elif files and not is_part:
+                numbers.append(name)
             else:
                 files += _of_rank(number, present or here(), lacking)
                 is_part = True
         except OddrankError as error:
             lacking.append(str(error))
+    if numbers:
+        files = [f for f in files if (own := NAME.fullmatch(f.name)) and own[2] in numbers]
+        lacking += [] if files else [f"no rank {', '.join(numbers)} in {names[0]}"]
     if not files:
         raise OddrankError("; ".join(lacking))
     in_order = sorted(dict.fromkeys(files), key=_rank_and_pid)
     also = _also_here(present) if is_part else ""
-    return Found(in_order, lacking, _closed(closed), also, is_part)
+    return Found(in_order, lacking, _closed(closed), also, is_part or bool(numbers))
 
 
 def find_one(name: str) -> Found:
