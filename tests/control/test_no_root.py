@@ -137,6 +137,22 @@ def test_why_rank_0_is_not_found_is_told_in_one_line(search, capsys, port, monke
     golden(re.sub(r"tried for \d+ s", "tried for N s", text))
 
 
+def test_only_a_rank_0_that_hosts_the_store_minds_that_its_port_is_taken(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        here = replace(RANK_5, rank=0, master=("127.0.0.1", port))
+        with pytest.raises(OddrankError, match=f"MASTER_PORT {port} is taken by another program"):
+            rendezvous.refuse_taken_port(here)
+        rendezvous.refuse_taken_port(replace(here, rank=5))
+        rendezvous.refuse_taken_port(replace(here, master=None))
+        with monkeypatch.context() as launcher:
+            launcher.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+            rendezvous.refuse_taken_port(here)
+        assert rendezvous._no_answer(f"127.0.0.1:{port}#word") == ""
+    rendezvous.refuse_taken_port(here)
+    assert rendezvous._no_answer(f"127.0.0.1:{port}#word").startswith("no answer from 127.0.0.1 at")
+
+
 def test_an_address_counts_as_silent_until_it_answers(monkeypatch):
     resolving(monkeypatch, "127.0.0.1")
     seen = []

@@ -7,16 +7,19 @@ import sys
 import time
 from pathlib import Path
 
+from oddrank import job
 from oddrank.control.address import leave_address, path_under
 
 ADDRESS = "10.0.0.1:29511#secret"
 
 
-def test_the_name_belongs_to_whoever_started_the_ranks_and_to_one_run(tmp_path):
+def test_the_name_belongs_to_whoever_started_the_ranks_and_to_one_run(tmp_path, monkeypatch):
     first = path_under(tmp_path, "0")
     assert first == path_under(tmp_path, "0")
     assert first != path_under(tmp_path, "1")
     assert f"-{os.getppid()}-" in first
+    monkeypatch.setattr(job, "start_time", lambda pid: 0)  # it is gone
+    assert path_under(tmp_path, "0") == ""
 
 
 def test_a_program_between_launcher_and_rank_changes_no_name():
@@ -37,24 +40,28 @@ def test_a_program_between_launcher_and_rank_changes_no_name():
 
 
 def test_the_address_is_left_for_this_user_alone(tmp_path):
-    path = tmp_path / "user" / "job" / "root"
-    for _ in range(2):  # a second worker may leave it again
-        leave_address(str(path), ADDRESS)
-        assert path.read_text() == ADDRESS
+    path = tmp_path / "new" / "user" / "job" / "root"
+    for address in (ADDRESS, ADDRESS, "10.0.0.2:1#of a later run"):
+        leave_address(str(path), address)
+        assert path.read_text() == address
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     for folder in (path.parent, path.parent.parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert list(path.parent.iterdir()) == [path]  # no temporary file is left
 
 
-def test_no_room_is_no_error_and_a_folder_that_leads_elsewhere_is_not_used(tmp_path):
+def test_no_room_is_no_error_and_a_folder_that_leads_elsewhere_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     elsewhere, file = tmp_path / "elsewhere", tmp_path / "file"
     elsewhere.mkdir()
     (tmp_path / "job").symlink_to(elsewhere)
     file.write_text("")
     for path in ("", "/proc/oddrank/root", file / "job" / "root", tmp_path / "job" / "root"):
         leave_address(str(path), ADDRESS)
-    assert list(elsewhere.iterdir()) == []
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)  # folders of another user
+    leave_address(str(tmp_path / "job2" / "root"), ADDRESS)
+    left = {path.name for path in tmp_path.rglob("*")}
+    assert left == {"elsewhere", "file", "job"}
     assert file.read_text() == ""
     assert not Path("/proc/oddrank").exists()
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed import checkpoint
 from torch.utils.file_baton import FileBaton
 
 import oddrank
@@ -136,6 +137,30 @@ def saves_meanwhile():
         time.sleep(0.01 * (RANK + 1))
 
 
+def saves(value):
+    return checkpoint.async_save({"value": value}, checkpoint_id=str(FOLDER / "saved"))
+
+
+def trains_beside_its_save(value):
+    """The others come to the save once both threads of the odd rank wait for them."""
+    together = FOLDER / "together"
+
+    def tells():
+        calls = set()
+        while not calls >= {"all_gather", "all_reduce"}:
+            time.sleep(0.01)
+            calls = {frame.f_code.co_name for frame in sys._current_frames().values()}
+        together.write_text("")
+
+    if RANK == ODD:
+        saves(value)
+        threading.Thread(target=tells, daemon=True).start()
+        return
+    while not together.exists():
+        time.sleep(0.01)
+    saves(value).result()
+
+
 def raises():
     raise ValueError("bad label 77 in shard 3")
 
@@ -164,6 +189,10 @@ def step(i, value):
         raises()
     if i == AT and FAULT == "left_lock":
         left_lock()
+    if i == AT and FAULT == "skips_a_save" and RANK != ODD:
+        saves(value).result()
+    if i == AT and FAULT == "trains_beside_its_save":
+        trains_beside_its_save(value)
     if i == AT and RANK == ODD:
         (FOLDER / "fault").write_text("")
         if FAULT == "same_function":
