@@ -92,6 +92,16 @@ def test_a_rank_that_got_sigterm_from_a_stranger_is_named():
         assert job.said[0] == f"oddrank: {job.report['summary']}"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_rank_that_was_named_stays_named_if_somebody_then_ends_the_job(number):
+    with watched_job("waits", stall=2, script=PROGRAM) as job:
+        said = job.waits_for("stall")["summary"]
+        for rank in range(4):
+            job.signal(rank, number)
+        assert job.ends() != [0]
+        assert [job.report["summary"], *job.said] == [said] + [f"oddrank: {said}"] * 2
+
+
 @pytest.mark.parametrize("whom", ["launcher", "ranks"])
 def test_ctrl_c_names_nobody(whom):
     with watched_job("none", stall=2, script=PROGRAM) as job:

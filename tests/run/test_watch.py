@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -200,6 +201,7 @@ def test_a_healthy_job_looks_as_without_oddrank():
     def looks(**how):
         with watched_job(steps=60, **how) as job:
             codes = job.ends()
+            assert not [*job.folder.glob("records/*/root-*")]  # the judge's address
             lines = job.output.replace(str(job.folder), "FOLDER").splitlines()
             return codes, sorted(lines), job.report
 
@@ -283,6 +285,16 @@ def test_a_host_that_is_gone_with_its_guards_is_named():
 
         # Half of the ranks are named with low confidence. At first they may not be known as gone.
         until(lambda: found() == [([2, 3], "unreachable")], normal=LONGEST)
+
+
+@pytest.mark.needs("netns", "nft")
+def test_a_link_that_loses_packets_is_held_against_no_rank():
+    with two_hosts() as hosts, watched_job(hosts=hosts, launcher="env", stall=2) as job:
+        job.comes_to_its_fault()
+        for host in hosts:
+            host.firewall(f"iif {host.interface} numgen random mod 100 < 30 drop")
+        time.sleep(15)  # packets are sent again after 0.2 s, then after 0.4 s and so on
+        assert (job.said, job.codes) == ([], [None] * 4)
 
 
 @pytest.mark.needs("slurm", "netns")

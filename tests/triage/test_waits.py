@@ -230,8 +230,10 @@ def test_how_sure_a_look_at_ranks_that_may_go_on_is(golden):
             ([*(leaving(rank, True) for rank in (1, 2, 3)), done(0, 0, **GLOO)],
              ("not-entered", (0,), 1)),
         "several did not get out of one call":
-            ([*into(36, 0, 1, 2, backend="gloo"), done(3, 36, backend="gloo"),
-              inside(3, 37, group=COLUMN), done(1, 36, group=COLUMN)], ("inside-call", (1,), 0)),
+            ([*into(36, 0, 1, 2), done(3, 36), inside(3, 37, group=COLUMN),
+              done(1, 36, group=COLUMN)], ("inside-call", (1,), 0)),
+        "what others sent over gloo before they left the call has not come":
+            ([*into(36, 1, 2, 3, backend="gloo"), inside(0, 37, backend="gloo")], NOBODY),
         "sends over gloo are not seen": (ended(7, 0, 1, 2, 3, **GLOO), ("outside", (), 0)),
     })  # fmt: skip
 

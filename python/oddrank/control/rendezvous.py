@@ -33,7 +33,6 @@ from oddrank.job import job_name
 from oddrank.launch import Launch, refuse_half
 
 TAKEN = "is taken by another program"
-_NVIDIA = "/dev/nvidiactl"
 # After so long in join a rank tries to reach rank 0 itself, as its guard has not.
 _UNREACHED_SECONDS = 8.0
 _TRY_SECONDS = 2.0
@@ -45,7 +44,6 @@ _PUBLISHED = "wait for the others"
 IMPORT, OPEN, ASK = "import torch", "open the store", "ask it for rank 0"
 # A step that takes longer is explained once, if as much time is left.
 _FIRST_SECONDS = 10.0
-_LOOK_EVERY = 0.25
 # A resolver may never answer.
 _LOOK_SECONDS = 1.0
 _CONNECT_SECONDS = 0.4
@@ -99,7 +97,7 @@ class Search:
             if is_due and not said and self._doing != IMPORT:
                 said = True
                 self._say(self._why(self._doing), last=False)
-            time.sleep(_LOOK_EVERY)
+            time.sleep(0.25)
         if not self._is_over() and (doing := self.ends()):
             self._say(self._why(doing), last=True)
 
@@ -223,7 +221,7 @@ class Rendezvous:
     def start(self) -> None:
         # FATAL hides the 20 lines of C++ back trace that a failed call of the store logs as an
         # error. With GPUs it would hide NCCL's errors, too.
-        level = "ERROR" if os.path.exists(_NVIDIA) else "FATAL"
+        level = "ERROR" if os.path.exists("/dev/nvidiactl") else "FATAL"
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", level)
         if self._by_store:
             self._search.start()
@@ -257,9 +255,7 @@ class Rendezvous:
             with suppress(Exception):  # the store is gone
                 if self._by_store and self._launch.rank == 0:
                     self._read_notes()
-                elif self._by_store and (
-                    not self._launch.local_rank or not self._launch.one_parent
-                ):
+                elif self._by_store and not (self._launch.local_rank and self._launch.one_parent):
                     self._write_note()
 
     def _write_note(self) -> None:

@@ -223,7 +223,7 @@ class Judge:
             return
         made = self._judge(snapshot, before.why)
         was, now = _blame(before), _blame(made.report)
-        if now is not None and (was is None or (now[:2] != was[:2] and now[2] >= was[2])):
+        if now[:2] != was[:2] and now[2] >= max(was[2], 0):
             self._tell("corrected", time.monotonic() - self.watch.began, made, "corrected")
 
     def _follows_from_stall(self, event: Event) -> bool:
@@ -385,7 +385,9 @@ class Judge:
         read.folder = f"{self.settings.folders[0]}/"
         made = triage.made(read)
         ranks = awaited(made.data["suspects"], states, read.view.activities.values())
-        if not made.findings and not _is_paused(made):
+        # Guards in contact that have not answered yet, over a link that loses packets, name nobody.
+        mute = {s.rank for s in states if watch.is_heard(s)} - {s.rank for s in snapshot.seen}
+        if not _is_paused(made) and all(mute >= {*f.who.ranks} > set() for f in made.findings):
             made = Report.of("run", world, made.data, [], complete=False, why=otherwise)
         return Judged(replace(made, tool="run", world=world), ranks, read)
 
@@ -546,11 +548,10 @@ def _write_new(texts: Mapping[Path, str]) -> None:
             made.unlink()
 
 
-def _blame(report: Report) -> tuple[tuple[int, ...], str, int] | None:
-    """Returns the ranks, the cause and the confidence of the surest finding of somebody."""
-    if (first := report.surest) is None:
-        return None
-    return first.who.ranks, first.cause, _LEVELS.index(first.confidence.level)
+def _blame(report: Report) -> tuple[tuple[int, ...], str, int]:
+    """Returns the ranks, the cause and the confidence of the surest finding; (), "", -1: none."""
+    one = report.surest
+    return (one.who.ranks, one.cause, _LEVELS.index(one.confidence.level)) if one else ((), "", -1)
 
 
 def _why_not_kill(report: Report) -> str:
@@ -564,9 +565,8 @@ def _why_not_kill(report: Report) -> str:
         for each in report.data["suspects"]
         for one in [*each["waiting"], *(each["processes"] if each["cause"] in _EACH_OTHER else ())]
     }
-    if len(waiting - {None}) == report.world["size"]:
-        return ""
-    return "nothing shows that all ranks wait for each other"
+    all_wait = len(waiting - {None}) == report.world["size"]
+    return "" if all_wait else "nothing shows that all ranks wait for each other"
 
 
 def _is_paused(report: Report) -> bool:

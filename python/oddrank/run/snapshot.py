@@ -14,8 +14,6 @@ from oddrank.run.watch import Awaited, Work, has_ended, is_heard
 from oddrank.trace.ranks import SILENT, Seen, state_words, with_end
 from oddrank.triage.facts import GONE, Activity
 
-STAGE = "snapshot"
-_POLL = 0.005
 # Classes of places (triage/leaves.py) in which a process waits, perhaps in a loop.
 _WAITS = ("peers", "gpu", "lock", "network")
 _LEAVES_SECONDS = 10.0  # as long as a guard may stay after the end of its rank
@@ -56,7 +54,7 @@ class Taker:
         """
         expected = sum(map(is_heard, self._ranks()))
         asked = time.time()
-        results = self.ask(STAGE, str(round(look * 1000)), expected, patience)
+        results = self.ask("snapshot", str(round(look * 1000)), expected, patience)
         answered = time.time()
         answers = {}
         for rank, payload in results.items():
@@ -142,7 +140,7 @@ class Taker:
         seconds: float,
         *,
         over: Callable[[], bool] = lambda: False,
-        poll: float = _POLL,
+        poll: float = 0.005,
     ) -> dict[int, bytes]:
         """Begins a stage of all guards; returns their results by rank.
 

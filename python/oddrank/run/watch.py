@@ -189,16 +189,16 @@ class Watch:
             return
         # Of whom nobody saw how it ended, its parent was faster: it may have been well.
         seen = [s for s in new if (s.signal, s.exit_code) != (None, None)]
-        first = [s for s in seen if not _is_told(s)]
+        first = [s for s in seen if _signal(s) not in _TOLD_TO_END]
         if not first:
             # A launcher or a user mostly ends all ranks: the others' ends come within moments.
             old = [s for s in new if over or now - self._ranks[s.rank].ended >= _TOLD_SECONDS]
-            first = [s for s in old if _is_told(s) or not over]
+            first = [s for s in old if _signal(s) in _TOLD_TO_END or not over]
         if not first:
             return
         # Nobody interrupts one rank of many. Others may not end of it: they wait in C++.
-        interrupted = any(signal.SIGINT in (s.signal, _as_shells(s)) for s in first)
-        told = all(map(_is_told, first)) and (over or len(first) > 1 or interrupted)
+        signals = {*map(_signal, first)}
+        told = signals <= _TOLD_TO_END and (over or len(first) > 1 or signal.SIGINT in signals)
         self._dead |= {s.rank for s in new}
         self._told_to_end = told
         yield Event("death", _ranks(first), told=told)
@@ -286,12 +286,11 @@ def anybody_works(
 ) -> bool:
     """Returns whether any of these ranks is at work in a stall of so many seconds."""
     # A rank that evaluates on its GPU may run a few lines a second, and not one in a short look.
-    if any(one.rests is not None and one.rests < seconds / 2 for one in ranks.values()):
-        return True
+    both = before.keys() & after.keys()
     return any(
-        is_at_work(before[rank], after[rank], spins=one.spins)
+        (one.rests is not None and one.rests < seconds / 2)
+        or (rank in both and is_at_work(before[rank], after[rank], spins=one.spins))
         for rank, one in ranks.items()
-        if rank in before and rank in after
     )
 
 
@@ -309,13 +308,9 @@ def has_died(state: RankState) -> bool:
     return has_ended(state) and state.exit_code != 0
 
 
-def _is_told(state: RankState) -> bool:
-    return state.signal in _TOLD_TO_END or _as_shells(state) in _TOLD_TO_END
-
-
-def _as_shells(state: RankState) -> int:
-    """Returns the signal that an exit code names, as shells tell it; below 1: none."""
-    return (state.exit_code or 0) - 128
+def _signal(state: RankState) -> int:
+    """Returns the signal of its end, be it by an exit code, as shells tell it; below 1: none."""
+    return state.signal or (state.exit_code or 0) - 128
 
 
 def _ranks(states: Iterable[RankState]) -> tuple[int, ...]:

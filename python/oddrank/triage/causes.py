@@ -483,6 +483,7 @@ RULES = {
     "not-understood": "no line that is known tells of an end, of a wait, or of ranks that moved on",
     "never-came": "the store counts the processes that came to it",
     "all-inside": "every rank is inside the call: nobody is behind",
+    "sent-and-lost": "each rank waits for what others have sent: a link may lose packets",
     "group-unknown": "nothing that was read tells who belongs to the group",
     "circle": "ranks wait for each other, each inside a call that the next has not entered",
     "in-every-circle": "ranks wait for each other in circles, and all of these pass through it",

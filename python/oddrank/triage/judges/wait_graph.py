@@ -78,10 +78,11 @@ class Graph:
 
     @cached_property
     def vague(self) -> set[int]:
-        """Ranks that wait in calls of which no more is known, or in groups of unknown ranks."""
+        """Ranks in calls of which no more is known, of unknown ranks, or with data on its way."""
         return {
             rank for rank, own in self.view.of_rank.items()
-            if any((not g.ranks) if p.open else p.timed_out for g, p in own.items())
+            if any((not g.ranks or p.backend in ON_HOST) if p.open else p.timed_out
+                   for g, p in own.items())
         }  # fmt: skip
 
     @cached_property
