@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from oddrank import launch
 from oddrank.triage.evidence import launcher, tracebacks, watchdog
 from oddrank.triage.evidence.log_lines import placed
 from oddrank.triage.facts import (
@@ -18,6 +19,7 @@ from oddrank.triage.facts import (
     Thread,
     Trouble,
     World,
+    ranks,
 )
 from oddrank.triage.judges import deaths
 from oddrank.triage.view import view
@@ -81,6 +83,14 @@ def test_blooms_crash_is_explained(samples, said, golden):
     start = text.index("[default3]:terminate called")
     crash = said(text[start : text.index("```", start)])
     check(golden, {"bloom": (crash, dead(None))})
+
+
+def test_oddranks_own_words_in_an_error_file_are_no_exception_of_that_rank(tmp_path):
+    said = "rank 1 (n1) is stuck in setup (init.py:11); ranks 0, 2 wait for it"
+    (tmp_path / "rank0.error.json").write_text(launch.error_text(said, 1767225600.0))
+    (suspect,) = judged(tmp_path).suspects
+    assert (suspect.cause.name, ranks(suspect.processes)) == ("told", (1,))
+    assert (suspect.death.how, suspect.death.text) == ("exit", said)
 
 
 def test_an_error_file_of_torchelastic_names_local_rank_and_place(tmp_path):
@@ -155,11 +165,20 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
     kill = death(1, 100.0, host="n1", how="signal", text="", signal=9)
     node = Trouble("node", "SLURM: node failure on n1", HERE, "n1", fatal=True, time=130.0)
 
+    store = (
+        "torch.distributed.DistStoreError: wait timeout after 9ms, keys: /default_pg/0//cpu//0/4"
+    )
+    gone_before = [death(r, host="n1", text=store, gone=10.0) for r in range(4)]
+    late = replace(loads, threads=(Thread(Process(4, "n1"), "MainThread"),))
+    gone_before.append(death(4, host="n1", how="signal", text="", signal=15, gone=10.3))
+
     def of_two(signal):
         first = death(1, host="n1", how="signal", text="", signal=signal, gone=10.0)
         return [first, death(0, host="n1", text=LOST, gone=11.0), World(2, HERE)]
 
     check(golden, {
+        "who waited in vain ended before the one that a launcher then killed":
+            ([*gone_before, late], ("host-stuck", (4,), 1)),
         "a node that failed as its rank was killed": ([kill, node], dead(1)),
         "a node that failed hours later": ([kill, replace(node, time=9e3)], dead(1)),
         "of two ranks one got SIGTERM before": (of_two(15), dead(1)),

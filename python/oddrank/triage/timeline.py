@@ -20,7 +20,7 @@ _CLOCKS = 1.0
 _MOST_TEXT, _MOST_WORDS = 160, 300
 # How an error says that a call waited in vain, and that a peer was gone.
 WAITED = re.compile(
-    r"Timed out waiting \d+ ?ms|Watchdog caught"
+    r"Timed out waiting \d+ ?ms|Watchdog caught|wait timeout after"
     r"|failed to pass monitoredBarrier|received errors while waiting for send/recv"
     r"|timed out in monitoredBarrier|[Oo]peration timed out|Timeout\(ms\)="
     r"|waiting for clients\. \d+/\d+ clients joined|store based barrier"
@@ -36,7 +36,7 @@ LOST = re.compile(
     r"|Remote process exited|remote process exited|ncclRemoteError|remote error"
     r"|communicator was aborted|aborted communicator|another rank|DistStoreError|DistNetworkError"
     r"|RendezvousConnectionError|RendezvousClosedError|client socket has|Socket Timeout"
-    r"|wait timeout after|Socket closed|store->get\(|Application timeout caused pair closure"
+    r"|Socket closed|store->get\(|Application timeout caused pair closure"
     r"|NCCL watchdog(?! hang)|No route to host|Software caused connection abort"
     r"|rocess on rank \d+ due to error"
     # What drivers and engines say of a worker that died.

@@ -277,8 +277,7 @@ class _Reader:
         elif found["ends"]:
             yield stop
         elif found["text"] and not re.search("does not tell|can't be told", found["text"]):
-            named = tuple(Process(rank, found["host"]) for rank in ranks_of(found["named"]))
-            self._verdict = replace(stop, named=named)
+            self._verdict = _verdict_of_run(found, source)
         else:
             self._verdict = None
 
@@ -480,14 +479,22 @@ def _ranks_by_pid(known: dict[int, int], pids: list[int]) -> dict[int, int]:
     return {pid: first + index for index, pid in enumerate(pids)}
 
 
+def _verdict_of_run(found: re.Match[str], source: Source) -> Stop:
+    named = tuple(Process(rank, found["host"]) for rank in ranks_of(found["named"]))
+    return Stop("oddrank run", source, why=found["text"], named=named)
+
+
+_OF_RUN = re.compile(
+    r"oddrank: (?:corrected: )?(?:(?P<text>ranks? (?P<named>\d[\d, -]*)(?:(?<= )\("
+    r"(?P<host>[^),]+).*?\))?(?:'s .{1,60}?)? ?\b(?:is|are|may|was|were|has|have|raised"
+    r"|died|ended|issued|wait for each other)\b.*)|went on after .*"
+    r"|.* is saved: oddrank triage (?P<saved>.+)"
+    r"|ends all ranks, (?P<ends>as --on-stall kill asks))"
+)
 _Take: TypeAlias = Callable[[_Reader, re.Match[str], Line, Source], Iterator[Fact]]
 # The first that a line fits counts.
 _LINES: tuple[tuple[re.Pattern[str], _Take], ...] = (
-    (re.compile(r"oddrank: (?:corrected: )?(?:(?P<text>ranks? (?P<named>\d[\d, -]*)(?:(?<= )\("
-                r"(?P<host>[^),]+).*?\))?(?:'s .{1,60}?)? ?\b(?:is|are|may|was|were|has|have|raised"
-                r"|died|ended|issued|wait for each other)\b.*)|went on after .*"
-                r"|.* is saved: oddrank triage (?P<saved>.+)"
-                r"|ends all ranks, (?P<ends>as --on-stall kill asks))"), _Reader._of_run),
+    (_OF_RUN, _Reader._of_run),
     (re.compile(r"Received (?:Signals\.)?(\w+) death signal"),
      _Reader._told_to_end),
     (re.compile(r"srun: error: (?:Node failure on (\S+)|(\S+): .*[Nn]ode fail)"),
@@ -518,6 +525,11 @@ def _error_file(item: Item, content: dict[str, Any]) -> Iterator[Fact]:
     told = content["message"]
     extra = told.get("extraInfo", {}) if isinstance(told, dict) else {}
     text = str(told.get("message", "") if isinstance(told, dict) else told)
+    source = Source(item.name)
+    found = None if "py_callstack" in extra else _OF_RUN.match(f"oddrank: {text}")
+    if found and found["text"]:
+        yield _verdict_of_run(found, source)
+        return
     stack, stamp = str(extra.get("py_callstack", "")), unix_time(extra.get("timestamp"))
     site, _ = tracebacks.parse(stack.splitlines()[:10_000])
     stopped = "SignalException" in text
@@ -525,7 +537,7 @@ def _error_file(item: Item, content: dict[str, Any]) -> Iterator[Fact]:
     rank = rank_in_name(item.name.rpartition("/")[2]) if item.rank is None else item.rank
     process = Process(rank, label=item.label)
     yield Death(
-        process, "signal" if stopped else "exception", Source(item.name), stamp, coarse=True,
+        process, "signal" if stopped else "exception", source, stamp, coarse=True,
         signal=15 if stopped else None, by="launcher" if stopped else "",
         text="" if stopped else text[:2000], site=site,
     )  # fmt: skip
