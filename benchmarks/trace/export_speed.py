@@ -45,7 +45,7 @@ def text_speed(file: Path, lines: bool) -> float:
     record = _native.core().TraceExport(str(file))
     facts = _native.core().trace_snapshot(str(file))
     begin = time.process_time()
-    record.start(1, facts["begin_ns"], facts["clocks"], lines)
+    record.start(1, facts["begin_ns"], facts["clocks"], lines, {})
     while record.chunk():
         pass
     return record.events / (time.process_time() - begin)

@@ -224,8 +224,8 @@ py::list collectives_of(const std::string& path, const std::optional<std::string
 
 bool start(trace::Export& record, std::int64_t process_id, std::int64_t origin_ns,
            const std::vector<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>>& clocks,
-           bool lines) {
-  trace::ExportOptions options{process_id, origin_ns, {}, lines};
+           bool lines, const std::map<std::string, std::string, std::less<>>& operations) {
+  trace::ExportOptions options{process_id, origin_ns, {}, lines, operations};
   for (const auto& [tsc, monotonic_ns, realtime_ns] : clocks) {
     options.clocks.push_back({tsc, monotonic_ns, realtime_ns});
   }

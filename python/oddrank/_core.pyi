@@ -1,6 +1,6 @@
 """What _core exports, one section per subject."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any, Literal, NoReturn, SupportsIndex
 
@@ -202,7 +202,7 @@ class TraceExport:
     def __init__(self, path: str, /) -> None: ...
     def start(
         self, process_id: int, origin_ns: int, clocks: Sequence[tuple[int, int, int]],
-        lines: bool, /,
+        lines: bool, operations: Mapping[str, str], /,
     ) -> bool:  # fmt: skip
         """clocks: those in the snapshots of all records of its boot. False: ticks are no times."""
     def chunk(self) -> bytes:

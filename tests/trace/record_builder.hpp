@@ -236,7 +236,7 @@ inline void fill_record(RecordBuilder& record) {
   record.code(2, "Trainer.step", 1, 40);
   const RankRun runs[] = {{0, 1, 4}, {16, 8, 2}};
   record.group(1, "default_pg", runs);
-  record.entry(EntryKind::kOperation, 2, "all_reduce");
+  record.entry(EntryKind::kOperation, 2, "allreduce_");
   const Place stack[] = {Place::of(1, 12, static_cast<std::uint8_t>(Kind::kLine)),
                          Place::of(2, 44, static_cast<std::uint8_t>(Kind::kLine))};
   record.thread(0, "MainThread", stack);

@@ -283,12 +283,16 @@ std::string args_of(const Collective& collective) {
   return args;
 }
 
-std::string name_of(const Collective& collective, const Dictionary& names) {
+std::string name_of(const Collective& collective, const Dictionary& names,
+                    const ExportOptions& options) {
   std::string name(names.operation(collective.operation));
   while (!name.empty() && name.back() == '_') name.pop_back();
+  if (const auto users = options.operations.find(name); users != options.operations.end()) {
+    name = users->second;
+  }
   name.erase(0, std::min(name.find_first_not_of('_'), name.size()));
   if (name.empty()) name = "collective";
-  if (const auto sequence = collective.known_sequence()) name += " #" + std::to_string(*sequence);
+  if (const auto sequence = collective.known_sequence()) name += " " + std::to_string(*sequence);
   if (collective.state == Collective::State::kOpen) name += " (open)";
   return name;
 }
@@ -314,7 +318,7 @@ void write_marks(ExportText& out, const std::vector<Mark>& marks,
 // Writes a row for each group, and more rows if its collectives overlap. Open collectives extend
 // to the end of the record. Issued ones, whose ends are not recorded, have no length.
 void write_collectives(ExportText& out, const std::vector<Collective>& collectives,
-                       const Dictionary& names) {
+                       const Dictionary& names, const ExportOptions& options) {
   std::int64_t first = out.end();
   for (const Collective& each : collectives) {
     if (each.begin) first = std::min(first, out.time(*each.begin));
@@ -325,7 +329,7 @@ void write_collectives(ExportText& out, const std::vector<Collective>& collectiv
     const std::int64_t begin = each.begin ? out.time(*each.begin) : first;
     const bool has_no_end = each.state == Collective::State::kIssued;
     const std::int64_t end = each.end ? out.time(*each.end) : has_no_end ? begin : out.end();
-    rows[each.group].push_back({begin, end, name_of(each, names), args_of(each)});
+    rows[each.group].push_back({begin, end, name_of(each, names, options), args_of(each)});
   }
   std::uint64_t free = kCollectiveRow;
   for (auto& [group, slices] : rows) {
@@ -437,7 +441,7 @@ bool Export::start(const ExportOptions& options) {
   find_end(marks.list, collectives);
   describe();
   write_marks(*out_, marks.list, threads_);
-  write_collectives(*out_, collectives, names_->dictionary());
+  write_collectives(*out_, collectives, names_->dictionary(), options);
   calls_ = std::make_unique<ExportCalls>(*out_, *names_, options.lines);
   return true;
 }

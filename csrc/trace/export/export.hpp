@@ -11,6 +11,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +32,7 @@ struct ExportOptions {
   // line, the record's own readings are used.
   std::vector<ClockPicture> clocks;
   bool lines = false;  // write each line as an instant event
+  std::map<std::string, std::string, std::less<>> operations;  // c10d's name -> the users'
 };
 
 // Appends the inside of a JSON string. Each invalid byte becomes U+FFFD. A text longer than `most`

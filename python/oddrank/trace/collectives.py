@@ -24,7 +24,7 @@ from oddrank.finding import fold
 from oddrank.trace import device_times, torch_hooks
 
 # c10d's names of operations -> those that users call.
-_OPS = {
+OPS = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce_coalesced",
     "allgather": "all_gather",
@@ -105,7 +105,7 @@ def collective_of(found: Sequence[Any]) -> Collective:
 def op_name(recorded: str) -> str:
     """Returns the name that users call: all_reduce. recorded: c10d's name."""
     name = recorded.rstrip("_")
-    return _OPS.get(name, _OPS.get(f"_{name}", name))
+    return OPS.get(name, OPS.get(f"_{name}", name))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from oddrank import __version__, _native
 from oddrank.errors import OddrankError
 from oddrank.report import whole_file
 from oddrank.trace import ranks
+from oddrank.trace.collectives import OPS
 from oddrank.trace.ranks import Clocks, Rank
 
 # Ids of processes in the picture if two hosts use one pid. No pid is so large.
@@ -92,7 +93,7 @@ def _write(
         process_id = _FIRST_OWN_ID + i if own_ids else source.pid
         try:
             record = _native.core().TraceExport(source.file)
-            if not record.start(process_id, origin, clocks[source.boot], lines):
+            if not record.start(process_id, origin, clocks[source.boot], lines, OPS):
                 notes.append(f"{source} is left out: its clock can only be read on its own host")
                 continue
             for chunk in _chunks(record.chunk):
