@@ -315,6 +315,14 @@ void write_marks(ExportText& out, const std::vector<Mark>& marks,
   }
 }
 
+// The name that users know: the group's description, if it has one. torch's is "undefined".
+std::string_view title_of(std::uint32_t group, const Dictionary& names) {
+  const ProcessGroup* found = names.group(group);
+  const bool has_text = found != nullptr && !found->text.empty() && found->text != "undefined";
+  const std::string_view title = has_text ? found->text : names.group_name(group);
+  return title.empty() ? "?" : title;
+}
+
 // Writes a row for each group, and more rows if its collectives overlap. Open collectives extend
 // to the end of the record. Issued ones, whose ends are not recorded, have no length.
 void write_collectives(ExportText& out, const std::vector<Collective>& collectives,
@@ -334,7 +342,7 @@ void write_collectives(ExportText& out, const std::vector<Collective>& collectiv
   std::uint64_t free = kCollectiveRow;
   for (auto& [group, slices] : rows) {
     std::string title = "collectives of group ";
-    title += names.group_name(group).empty() ? "?" : names.group_name(group);
+    title += title_of(group, names);
     // Collectives do not nest: overlapping ones get separate rows.
     free =
         write_slices(out, free, title, kCollectiveOrder, Within::kRowOfItsOwn, std::move(slices));
