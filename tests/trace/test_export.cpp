@@ -109,8 +109,8 @@ TEST(Export, what_overlaps_gets_a_row_of_its_own) {
   record.mark(MarkKind::kSectionBegin, 2, "inner");
   record.mark(MarkKind::kSectionEnd, 2, "inner");
   const std::string text = exported(record);
-  EXPECT_TRUE(has(text, "collectives of group some text\"")) << text;
-  EXPECT_TRUE(has(text, "collectives of group some text (2)\"")) << text;
+  EXPECT_TRUE(has(text, "collectives of some text\"")) << text;
+  EXPECT_TRUE(has(text, "collectives of some text (2)\"")) << text;
   EXPECT_FALSE(has(text, "sections of thread 77 (2)")) << "a section within another";
   record.mark(MarkKind::kSectionBegin, 3, "crossing");
   record.mark(MarkKind::kSectionEnd, 1, "forward");

@@ -315,12 +315,14 @@ void write_marks(ExportText& out, const std::vector<Mark>& marks,
   }
 }
 
-// The name that users know: the group's description, if it has one. torch's is "undefined".
-std::string_view title_of(std::uint32_t group, const Dictionary& names) {
+// As all commands name a group: default_pg, group 7. torch's description is "undefined" if it has
+// none.
+std::string title_of(std::uint32_t group, const Dictionary& names) {
   const ProcessGroup* found = names.group(group);
   const bool has_text = found != nullptr && !found->text.empty() && found->text != "undefined";
-  const std::string_view title = has_text ? found->text : names.group_name(group);
-  return title.empty() ? "?" : title;
+  std::string title(has_text ? found->text : names.group_name(group));
+  if (title.empty()) title = "?";
+  return title.find_first_not_of("0123456789?") == title.npos ? "group " + title : title;
 }
 
 // Writes a row for each group, and more rows if its collectives overlap. Open collectives extend
@@ -341,8 +343,7 @@ void write_collectives(ExportText& out, const std::vector<Collective>& collectiv
   }
   std::uint64_t free = kCollectiveRow;
   for (auto& [group, slices] : rows) {
-    std::string title = "collectives of group ";
-    title += title_of(group, names);
+    const std::string title = "collectives of " + title_of(group, names);
     // Collectives do not nest: overlapping ones get separate rows.
     free =
         write_slices(out, free, title, kCollectiveOrder, Within::kRowOfItsOwn, std::move(slices));
