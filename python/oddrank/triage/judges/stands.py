@@ -72,7 +72,7 @@ class Stand:
     @property
     def takes_lock(self) -> bool:
         """Whether its own code waits for a lock, and no library in it for work."""
-        return self.told == kinds.LOCK and self.leaf.frame == self.frames[0]
+        return self.told == kinds.LOCK and leaves.is_own(self.frames[0])
 
     @property
     def rests(self) -> bool:
