@@ -153,7 +153,7 @@ def test_the_script_is_recorded_and_pickles_of_main_work_in_spawned_children(bot
 )  # fmt: skip
 def test_a_watch_that_cannot_be_followed_is_refused(options, named):
     with pytest.raises(OddrankError, match=named):
-        oddrank.arm(watch=True, **options)
+        oddrank.arm(**options)
 
 
 REFUSED = [

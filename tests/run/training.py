@@ -125,6 +125,7 @@ def train(fault: str, odd: int, steps: int, folder: Path) -> None:
 
 if __name__ == "__main__":
     if "ARM" in os.environ:
+        oddrank.arm()  # it need not be the first call that watches
         oddrank.arm(watch=True, stall=3, json="report.json", on_stall=os.environ["ARM"])
     take_rank_from_launcher()
     train(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

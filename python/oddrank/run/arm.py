@@ -10,6 +10,7 @@ from oddrank.trace import arm as recorder
 from oddrank.trace.arm import Armed
 from oddrank.trace.packages import Packages
 
+_unwatched = False  # this process, and what records it was not started by `oddrank run`
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -54,8 +55,8 @@ def arm(
     they are. A function that has become quiet is recorded as before.
 
     Forked and spawned children are recorded too, those of ranks in files of 256 KiB. If arm() is
-    called twice, the first call counts. Without room for a file, the process runs unrecorded, with
-    one warning.
+    called twice, the first call counts, and the first one that watches. Without room for a file,
+    the process runs unrecorded, with one warning.
     Returns a handle: a context manager and a decorator. Its remove() ends the recording; its path
     is the record's, "" if there is none. If `packages` is a function, returns that function,
     recorded while it runs.
@@ -63,13 +64,16 @@ def arm(
 
     Example: oddrank.arm({"mypkg": "lines"}, watch=True)
     """
-    if watch and not stall >= 1:
+    if not stall >= 1:
         raise OddrankError(f"stall={stall!r}: it takes 1 or more seconds")
-    if watch and on_stall not in ACTIONS:
+    if on_stall not in ACTIONS:
         raise OddrankError(f"on_stall={on_stall!r} is none of {', '.join(ACTIONS)}")
-    if watch and not recorder.is_worker() and not _native.core().trace_armed():
+    global _unwatched
+    _unwatched = _unwatched or not _native.core().trace_armed()
+    if watch and _unwatched and not recorder.is_worker():
         from oddrank.run import start
 
+        _unwatched = False
         start.begin(Options(stall, json, on_stall=on_stall))
     if callable(packages):
         return Armed(None, overhead)(packages)
