@@ -191,11 +191,12 @@ def with_places(suspect: Suspect, view: View) -> Suspect:
     lacks = suspect.leaf is None or suspect.leaf.file == leaves.KERNEL
     if lacks and len(stood) == len(suspect.processes) and _at_one_place(stood):
         first = stood[0]
-        frame = first.site[0] if first.kind == kinds.PEERS and first.site else first.leaf.frame
-        if cause is not causes.NOT_ENTERED:
-            suspect = replace(suspect, leaf=frame)
-        elif first.kind != kinds.PEERS:
-            suspect = replace(suspect, leaf=frame, leaf_class=first.told)
+        frame = first.leaf.frame
+        if first.kind == kinds.PEERS and first.site:
+            frame = next((f for f in first.site if leaves.is_own(f)), first.site[0])
+        suspect = replace(suspect, leaf=frame)
+        if cause is causes.NOT_ENTERED:
+            suspect = replace(suspect, leaf_class=first.told)
     frames = dict.fromkeys(s.leaf.frame for s in stood if s.leaf.frame)
     if suspect.leaf in frames:
         suspect = replace(suspect, beside=tuple(f for f in frames if f != suspect.leaf))
