@@ -303,6 +303,7 @@ NO_ROOM = json.dumps({"saved": None, "lines": ["no room"]}).encode()
 GPU = finding(cause="gpu-stopped", drains_node=True)
 MOVING = finding(cause="moving", drains_node=True)
 OTHER = finding("rank 1 died", (1,))
+DIFFER = finding("ranks 0 and 1 issued other calls", (0, 1), level="low", cause="mismatch")
 PERHAPS = finding("rank 1 died", (1,), level="low")
 GPU_STALL = [does("finds", GPU), STALL]
 RANK_0 = does("finds", "rank 0 died"), death((0,))
@@ -321,6 +322,7 @@ STORIES = {
     "before the first step, nobody works any more": [WORKS_ON, EARLY, EARLY],
     "a rank that waits in a loop is not at work": [does("has", leaf_class="gpu"), WORKS_ON, STALL],
     "work of ranks that wait says nothing": [does("has", looks=[{0: RESTING}, {0: BUSY}]), STALL],
+    "calls differ, and nothing says whose is wrong": [does("finds", DIFFER), STALL],
     "nobody is to blame at last": [does("finds"), STALL, LAST],
     "nor is a rank whose guard has not answered yet": [does("has", mute=2), STALL, LAST],
     "a job is still stuck and goes on": [STALL, still(600.0), moved(3700.0)],

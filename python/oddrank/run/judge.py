@@ -259,7 +259,8 @@ class Judge:
         if working and not (event.last and event.started):
             return
         if made.report.verdict != "odd":
-            if not event.last:
+            differ = any(f.cause == causes.MISMATCH.name for f in made.report.findings)
+            if not event.last and not differ:
                 return
             if absent := _never_joined(self._states()):
                 was = made.report
