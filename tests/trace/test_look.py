@@ -221,7 +221,12 @@ def test_jobs_that_were_collected_into_one_folder_stay_apart_and_are_read_as_the
     one = said("where", tmp_path / "127.0.0.1_29500", 1)
     assert ("rank 1 (" in one.stdout, "rank 0 (" in one.stdout) == (True, False)
     none = said("where", tmp_path / name, 7)
-    assert (none.returncode, none.stderr) == (2, f"oddrank: no rank 7 in {tmp_path / name}\n")
+    missing = "oddrank: no record of rank 7 in what is named before\n"
+    assert (none.returncode, none.stderr) == (2, missing)
+    several = said("where", tmp_path / "127.0.0.1_29500", 0, 7, tmp_path / "127.0.0.1_29600")
+    assert several.stderr == missing
+    assert ("rank 0 (" in several.stdout, several.stdout.count("\nrank")) == (True, 2)
+    assert said("where", tmp_path / "typo", 0).returncode == 2
     shutil.rmtree(attempts)
     where = said("where", tmp_path)
     assert headings(where) == APART

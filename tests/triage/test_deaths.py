@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from oddrank import launch
+from oddrank.errors import OddrankError
 from oddrank.triage.evidence import launcher, tracebacks, watchdog
 from oddrank.triage.evidence.log_lines import placed
 from oddrank.triage.facts import (
@@ -91,6 +92,10 @@ def test_oddranks_own_words_in_an_error_file_are_no_exception_of_that_rank(tmp_p
     (suspect,) = judged(tmp_path).suspects
     assert (suspect.cause.name, ranks(suspect.processes)) == ("told", (1,))
     assert (suspect.death.how, suspect.death.text) == ("exit", said)
+    said = "ranks 0-2 wait in all_reduce 5, and what was read does not tell for whom"
+    (tmp_path / "rank0.error.json").write_text(launch.error_text(said, 1767225600.0))
+    with pytest.raises(OddrankError, match="nothing in what was given tells what happened"):
+        judged(tmp_path)
 
 
 def test_an_error_file_of_torchelastic_names_local_rank_and_place(tmp_path):
@@ -169,6 +174,8 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         "torch.distributed.DistStoreError: wait timeout after 9ms, keys: /default_pg/0//cpu//0/4"
     )
     gone_before = [death(r, host="n1", text=store, gone=10.0) for r in range(4)]
+    gave_up_later = [replace(one, gone=700.0) for one in gone_before]
+    signalled = death(4, host="n2", how="signal", text="", signal=15, gone=10.0)
     late = replace(loads, threads=(Thread(Process(4, "n1"), "MainThread"),))
     gone_before.append(death(4, host="n1", how="signal", text="", signal=15, gone=10.3))
 
@@ -179,6 +186,8 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
     check(golden, {
         "who waited in vain ended before the one that a launcher then killed":
             ([*gone_before, late], ("host-stuck", (4,), 1)),
+        "who got a signal on another host before others gave up":
+            ([*gave_up_later, signalled], dead(4)),
         "a node that failed as its rank was killed": ([kill, node], dead(1)),
         "a node that failed hours later": ([kill, replace(node, time=9e3)], dead(1)),
         "of two ranks one got SIGTERM before": (of_two(15), dead(1)),

@@ -52,14 +52,14 @@ def test_functions_that_some_record_leaves_out_are_in_no_stack_unless_innermost(
 
 
 def test_a_gil_that_is_held_is_kept_by_the_only_thread_that_runs():
-    def gils(main, other, gil_wanted=1.0, asked=None, seen=None):
+    def gils(main, other, gil_wanted=1.0, asked=None, seen=None, *, alive=None):
         threads = [
             Thread(i, name, (Frame(name, "train.py", 1),), 0, ended=False, last=None, state=state)
             for i, (name, state) in enumerate((("main", main), ("other", other)))
         ]
         rank = SimpleNamespace(
             threads=threads, gil_wanted=gil_wanted, gil_asked=asked, lowered=(), file="f",
-            last=None, rank=0, host="node1", pid=7, is_child=False,
+            last=None, rank=0, host="node1", pid=7, is_child=False, alive=alive,
         )  # fmt: skip
         stacks = record._stacks([record_calls.Seat(cast(Any, rank), seen, Source("f"))])
         return {t.name: t.gil if t.state != "waits for the GIL" else t.state
@@ -76,4 +76,5 @@ def test_a_gil_that_is_held_is_kept_by_the_only_thread_that_runs():
     long = gils("running", "asleep", None, 100.0, alive)
     assert long == {"main": True, "other": False, **wants}
     assert gils("running", "asleep", None, 101.5, alive) == nobody
+    assert gils("running", "asleep", None, 100.0, alive, alive=True) == nobody  # its clocks go on
     assert gils("running", "asleep", None, 100.0, replace(alive, state="dead")) == nobody

@@ -33,6 +33,9 @@ ALL_INSIDE = into(7, 0, 1, 2, 3)
 GET = Frame("_try_get_data", "torch/utils/data/dataloader.py", 1011)
 FILE = Source("evidence", 3)
 LOADS = Stack((Frame("load", "train.py", 7),), (Thread(Process(2), "MainThread"),))
+HELPER = Frame("_new_process_group_helper", "torch/distributed/distributed_c10d.py")
+NEW_GROUP = Stack((HELPER, Frame("main", "train.py", 63)), (Thread(Process(2), "MainThread"),))
+COME = replace(NEW_GROUP, frames=(replace(HELPER, function="all_reduce"), *NEW_GROUP.frames[1:]))
 ONLY_2 = ("not-entered", (2,), 2)
 NOW = 1000.0
 
@@ -124,6 +127,9 @@ def test_a_stack_says_what_the_ranks_do_that_progress_names(golden):
             (joined(waits=[several("host-stuck", 1)], ras=[lost]), ("host-stuck", (1, 2, 3), 2)),
         "not of a rank that issued another call: it came to the call":
             (joined(*dtypes(2), stacks=[stands(2, certainty=0)]), ("mismatch", (2,), 1)),
+        "the same rank in another call, that no source counts":
+            (joined(*HANG, NEW_GROUP), ("host-stuck", (2,), 2)),
+        "the same rank, which has come to the call since": (joined(*HANG, COME), ONLY_2),
         "counts of the same rank": (joined(*HANG, ras=[behind]), ONLY_2),
         "counts of another rank":
             (joined(*HANG, ras=[replace(behind, processes=(Process(3),))]), ONLY_2),

@@ -109,6 +109,9 @@ def test_who_is_waited_for_by_collectives(golden):
             ([*HANG, inside(2, 3, group=Group("tensor"))], NOBODY),
         "a rank that others have left in a call has not entered theirs":
             ([*into(512, 0, 2, 3), inside(1, 510)], ("inside-call", (1,), 2)),
+        "a call over gloo that others have left, in another group, clears nobody":
+            ([*HANG, inside(2, 3, group=PAIR, backend="gloo"), done(1, 3, group=PAIR)],
+             ("inside-call", (2,), 2)),
         # All are in the default group: 0 and 1 wait there, 3 waits for 2 in another group.
         "waiting in two groups":
             ([*into(7, 0, 1), *ended(6, 2, 3), inside(3, 4, group=ROWS[1]),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from oddrank import job
 from oddrank.errors import OddrankError
-from oddrank.finding import some
+from oddrank.finding import ranks_text, some
 
 SUFFIX = ".trace"
 NAME = re.compile(r"(rank|child)(-?\d+)-(\d+)-(\d+)\.trace")
@@ -73,34 +73,40 @@ def find(paths: Iterable[str] = ()) -> Found:
     lacking: list[str] = []
     closed: list[Path] = []
     present: list[Job] = []
-    numbers: list[str] = []  # of ranks of what was named before them
+    # What names have, and the ranks whose numbers are behind these.
+    groups: list[tuple[list[Path], set[int]]] = []
     is_part = False
     for name in names:
+        is_path = os.path.exists(name)
         try:
-            if os.path.exists(name):
-                files += _below(Path(name), closed)
-                continue
             with suppress(OddrankError):
-                present = present or here()
+                present = present or ([] if is_path else here())
             number = int(name) if name.isdecimal() and len(name) <= _MOST_DIGITS else None
-            is_job = any(each.folder.name == name for each in present)
-            if number is None or (is_job and number not in present[0].ranks):
-                files += _of_jobs(name, present) or _below(Path(name), closed)
-            elif files and not is_part:
-                numbers.append(name)
+            ranks = present[0].ranks if present else set()
+            if groups:
+                ranks = {_rank_and_pid(file)[1] for file in groups[-1][0]}
+            is_job = number not in ranks and any(each.folder.name == name for each in present)
+            if is_path or is_job or number is None:
+                if not groups or groups[-1][1]:
+                    groups.append(([], set()))
+                found = [] if is_path else _of_jobs(name, present)
+                groups[-1][0].extend(found or _below(Path(name), closed))
+            elif groups:
+                groups[-1][1].add(number)
             else:
                 files += _of_rank(number, present or here(), lacking)
                 is_part = True
         except OddrankError as error:
             lacking.append(str(error))
-    if numbers:
-        files = [f for f in files if (own := NAME.fullmatch(f.name)) and own[2] in numbers]
-        lacking += [] if files else [f"no rank {', '.join(numbers)} in {names[0]}"]
+    for own, ranks in groups:
+        files += [file for file in own if not ranks or _rank_and_pid(file)[1] in ranks]
+        if absent := ranks.difference(_rank_and_pid(file)[1] for file in own):
+            lacking.append(f"no record of {ranks_text(absent)} in what is named before")
     if not files:
         raise OddrankError("; ".join(lacking))
     in_order = sorted(dict.fromkeys(files), key=_rank_and_pid)
     also = _also_here(present) if is_part else ""
-    return Found(in_order, lacking, _closed(closed), also, is_part or bool(numbers))
+    return Found(in_order, lacking, _closed(closed), also, is_part or any(r for _, r in groups))
 
 
 def find_one(name: str) -> Found:
@@ -199,8 +205,8 @@ def _below(path: Path, closed: list[Path]) -> list[Path]:
     if not path.is_dir():
         return [path]  # the reader will say whether it is a record
     found, hidden, folders = records(path), [], [path]
-    for _ in range(_LEVELS):
-        folders = [] if found else [each for folder in folders for each in below(folder)]
+    for _ in range(0 if found else _LEVELS):
+        folders = [each for folder in folders for each in below(folder)]
         for each in folders:
             with suppress(OddrankError):
                 found += records(each)

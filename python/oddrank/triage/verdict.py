@@ -311,7 +311,7 @@ def _behind(suspect: Suspect, view: View, told: float | None = None) -> float:
 
 def _ended_by(death: Suspect, found: Suspect) -> bool:
     """Returns whether a difference of calls ended a process: libraries abort either side of one."""
-    if found.mismatch is None or not found.certainty or death.death is None:
+    if found.mismatch is None or death.death is None:
         return False
     own = death.death
     crashed = own.how == "abort" or bool(own.failed) or own.signal in deaths.CASCADES

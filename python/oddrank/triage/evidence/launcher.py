@@ -276,10 +276,8 @@ class _Reader:
             yield Advice(f"saved:{found['saved'].strip()}", source)
         elif found["ends"]:
             yield stop
-        elif found["text"] and not re.search("does not tell|can't be told", found["text"]):
-            self._verdict = _verdict_of_run(found, source)
         else:
-            self._verdict = None
+            self._verdict = _verdict_of_run(found, source)
 
     def _over_limit(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
         why = found["torque"] or found["why"]
@@ -479,11 +477,15 @@ def _ranks_by_pid(known: dict[int, int], pids: list[int]) -> dict[int, int]:
     return {pid: first + index for index, pid in enumerate(pids)}
 
 
-def _verdict_of_run(found: re.Match[str], source: Source) -> Stop:
+def _verdict_of_run(found: re.Match[str] | None, source: Source) -> Stop | None:
+    """Returns whom a sentence of `oddrank run` names; None: nobody."""
+    if not found or not found["text"] or _NAMES_NOBODY.search(found["text"]):
+        return None
     named = tuple(Process(rank, found["host"]) for rank in ranks_of(found["named"]))
     return Stop("oddrank run", source, why=found["text"], named=named)
 
 
+_NAMES_NOBODY = re.compile("does not tell|can't be told|nothing says why")
 _OF_RUN = re.compile(
     r"oddrank: (?:corrected: )?(?:(?P<text>ranks? (?P<named>\d[\d, -]*)(?:(?<= )\("
     r"(?P<host>[^),]+).*?\))?(?:'s .{1,60}?)? ?\b(?:is|are|may|was|were|has|have|raised"
@@ -526,9 +528,9 @@ def _error_file(item: Item, content: dict[str, Any]) -> Iterator[Fact]:
     extra = told.get("extraInfo", {}) if isinstance(told, dict) else {}
     text = str(told.get("message", "") if isinstance(told, dict) else told)
     source = Source(item.name)
-    found = None if "py_callstack" in extra else _OF_RUN.match(f"oddrank: {text}")
-    if found and found["text"]:
-        yield _verdict_of_run(found, source)
+    if "timestamp" in extra and "py_callstack" not in extra:  # oddrank left its sentence there
+        if stop := _verdict_of_run(_OF_RUN.match(f"oddrank: {text}"), source):
+            yield stop
         return
     stack, stamp = str(extra.get("py_callstack", "")), unix_time(extra.get("timestamp"))
     site, _ = tracebacks.parse(stack.splitlines()[:10_000])

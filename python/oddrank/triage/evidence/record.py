@@ -319,8 +319,9 @@ def _stacks(seats: Sequence[Seat]) -> Iterable[facts.Stack]:
         states_of = {thread.tid: (thread.state or "", thread.cpu) for thread in living}
         states_of |= seat.seen.threads if seat.seen is not None else {}
         running = [thread for thread in living if states_of[thread.tid][0] == "running"]
-        # A copy says since when the GIL is wanted, and states when that was.
-        when = seat.time if seat.seen is not None and not seat.gone else None
+        # The copy of a record has no later clock: the states that were kept beside it tell.
+        is_copy = seat.seen is not None and not seat.gone and not rank.alive
+        when = seat.time if is_copy else None
         kept = rank.gil_wanted is not None or bool(
             when and rank.gil_asked and when - rank.gil_asked >= _GIL_SECONDS
         )

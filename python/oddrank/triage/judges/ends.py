@@ -135,12 +135,14 @@ def _from_outside(found: list[End], view: View) -> list[End]:
 def _is_gone_before(one: End, other: End) -> bool:
     """As End.before(), by when the processes were gone, if guards saw both or saw the other alive.
 
-    Who lost another process ended after it, and so did who waited for it, if no guard saw both:
-    a launcher kills whom others have waited for in vain.
+    Who lost another process ended after it, and so did who waited for it, unless guards saw that
+    it went first: a launcher kills whom others have waited for in vain.
     """
     ends = one.best.gone, other.best.gone
-    if other.why == "lost" or (other.why == "waited" and None in ends):
+    if other.why == "lost":
         return True
+    if other.why == "waited":
+        return ends[0] is None or ends[1] is None or ends[0] < ends[1]
     if ends[0] is None or one.process.host != other.process.host:
         return one.before(other)
     return ends[1] is None or ends[0] < ends[1]

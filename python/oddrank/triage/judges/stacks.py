@@ -194,9 +194,11 @@ def with_places(suspect: Suspect, view: View) -> Suspect:
         frame = first.leaf.frame
         if first.kind == kinds.PEERS and first.site:
             frame = next((f for f in first.site if leaves.is_own(f)), first.site[0])
-        suspect = replace(suspect, leaf=frame)
-        if cause is causes.NOT_ENTERED:
-            suspect = replace(suspect, leaf_class=first.told)
+        awaited = suspect.at and suspect.at.op
+        if cause is not causes.NOT_ENTERED:
+            suspect = replace(suspect, leaf=frame)
+        elif first.kind != kinds.PEERS or first.leaf.op != awaited:  # else it has come since
+            suspect = replace(suspect, leaf=frame, leaf_class=first.told)
     frames = dict.fromkeys(s.leaf.frame for s in stood if s.leaf.frame)
     if suspect.leaf in frames:
         suspect = replace(suspect, beside=tuple(f for f in frames if f != suspect.leaf))

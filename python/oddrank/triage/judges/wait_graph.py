@@ -78,11 +78,13 @@ class Graph:
 
     @cached_property
     def vague(self) -> set[int]:
-        """Ranks in calls of which no more is known, of unknown ranks, or with data on its way."""
+        """Ranks in calls of which no more is known, or of unknown ranks; and those that are inside
+        a call on the host that others have left: what these have sent may be on its way."""
+        late = {(rank, place.group) for place in self.places for rank in place.known}
         return {
             rank for rank, own in self.view.of_rank.items()
-            if any((not g.ranks or p.backend in ON_HOST) if p.open else p.timed_out
-                   for g, p in own.items())
+            if any((not g.ranks or (p.backend in ON_HOST and (rank, g) in late)) if p.open
+                   else p.timed_out for g, p in own.items())
         }  # fmt: skip
 
     @cached_property

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from oddrank.finding import duration, grouped, ranks_text
 from oddrank.triage import causes
-from oddrank.triage.facts import Call, Group, Mismatch, Progress, Source
+from oddrank.triage.facts import ON_HOST, Call, Group, Mismatch, Progress, Source
 from oddrank.triage.judges import circles
 from oddrank.triage.judges.wait_graph import Graph, Place, oldest
 from oddrank.triage.suspects import Cause, Point, Suspect
@@ -134,7 +134,7 @@ def _kind(view: View, rank: int) -> Cause:
     if not pending:
         is_whole = all(progress.whole for progress in own)
         return causes.NOT_ENTERED if is_whole else causes.NOT_ENTERED_OR_INSIDE
-    on_gpu = [p for p in own if p.open]
+    on_gpu = [p for p in own if p.open and p.backend not in ON_HOST]
     # Of watchdogs' lines one call may be known to be open, and that later ones were issued.
     later = any((p.enqueued or 0) > (p.open[0].seq or math.inf) for p in on_gpu)
     return causes.GPU_STOPPED if on_gpu and (pending > 1 or later) else causes.INSIDE_CALL
@@ -244,7 +244,11 @@ def _nobody(graph: Graph) -> Suspect:
         text, rule = "no line names a call that all of them issue", "group-unknown"
     elif group is None:
         text = "every rank is inside messages whose other ends were issued, none is behind"
-    elif {place.group for _, place in apart} == {group}:
+    elif (
+        group.ranks
+        and {place.group for _, place in apart} == {group}
+        and all(progress.backend in ON_HOST for progress in view.progress[group].values())
+    ):
         text, rule = "some have left the call, and what they sent has not come", "sent-and-lost"
     elif not group.ranks or not set(group.ranks) <= there:
         text, rule = "the ranks of a group are not known, nor who is behind", "group-unknown"
