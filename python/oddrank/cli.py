@@ -363,7 +363,6 @@ def _in_a_folder() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Flushes stdout; OddrankError if it can't be written."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

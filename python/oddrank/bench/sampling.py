@@ -134,7 +134,6 @@ class StoppingRule:
         return abs(now - before) <= _AGREES * before
 
     def _wanted(self, size: int, one: float) -> int:
-        """Returns how many iterations are still needed; 0: no more."""
         done, long = len(self._times), one >= _BLOCK_SECONDS
         fewest = _FEWEST_LONG if long else _FEWEST
         if done < fewest:

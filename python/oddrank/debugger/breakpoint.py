@@ -130,12 +130,10 @@ def _is_rank() -> bool:
 
 
 def _group() -> Any:
-    """Returns torch's default process group, None if there is none."""
     return sys.modules["torch.distributed"].group.WORLD if job_store.has_group() else None
 
 
 def _own_rank() -> int:
-    """Returns the rank to which this process belongs."""
     if job_store.has_group():
         return int(sys.modules["torch.distributed"].get_rank())
     try:

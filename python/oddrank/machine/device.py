@@ -197,7 +197,6 @@ def _read_number(folder: str, name: str) -> float | None:
 
 
 def _statistic(folder: str, name: str) -> float:
-    """Reads bytes from memory.stat; 0 if it has none."""
     for line in small_file(f"{folder}/memory.stat").splitlines():
         key, _, value = line.partition(" ")
         if key == name and value.isdigit():

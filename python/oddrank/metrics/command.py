@@ -114,7 +114,6 @@ def command(
 
 @contextmanager
 def _csv(path: str | None) -> Iterator[IO[bytes] | None]:
-    """Opens the file of --csv, which grows as rows come."""
     if path is None:
         yield None
         return

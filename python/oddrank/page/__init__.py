@@ -307,7 +307,6 @@ def _lanes(lanes: Sequence[Lane]) -> dict[str, Any] | None:
 
 
 def _chart(chart: Chart) -> dict[str, Any]:
-    """Returns the chart with the places of its dots and ticks."""
     curves = dict([*chart.curves.items()][:_MOST_CURVES])
     dots = [dot for curve in curves.values() for dot in curve]
     steps = _steps(min(dot.y for dot in dots), max(dot.y for dot in dots))

@@ -29,7 +29,6 @@ Exit codes: the script's own; 2 could not run.
 
 
 def _share(text: str) -> float | None:
-    """Returns the share that recording may take; None: any."""
     with suppress(ValueError):
         if 0 < float(text) <= 1:
             return float(text) if float(text) < 1 else None

@@ -272,7 +272,6 @@ class Judge:
         self._act(made.report, after, before_all)
 
     def _goes_on(self, before: Sequence[RankState]) -> bool:
-        """Returns whether a rank moves, or has moved since."""
         states = self._states()
         moves = any(watch.is_heard(s) and s.stage == "moving" for s in states)
         return moves or [s.progress for s in before] != [s.progress for s in states]
@@ -445,7 +444,6 @@ class Judge:
         self._put(works)
 
     def _put(self, works: Mapping[str, Callable[[], object]]) -> None:
-        """Writes files, and says which it can't."""
         for trouble in self.outputs.write(works):
             say.lines([trouble])
 

@@ -159,7 +159,6 @@ class Watch:
         return found
 
     def _note(self, now: float, state: RankState, known: _Rank) -> bool:
-        """Returns whether the rank moves."""
         if state.contact == "never":
             return False
         # Not how long it has been quiet: an answer may be read long after it was given.

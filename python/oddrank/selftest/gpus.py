@@ -98,7 +98,6 @@ def sxids(path: str = KERNEL_LOG) -> SwitchCounts | str:
 
 
 def _read(path: str) -> bytes | str:
-    """Returns the kernel's log, or why it can't be read."""
     try:
         return b"".join(islice(records(path), _MOST))
     except OSError as error:

@@ -164,7 +164,6 @@ def _rules(
     ignoremods: Iterable[str],
     ignoredirs: Iterable[str] | None,
 ) -> dict[str, str]:
-    """Turns the handbook's arguments into rules for arm()."""
     dirs = [ignoredirs] if isinstance(ignoredirs, str) else list(ignoredirs or ())
     mods = [ignoremods] if isinstance(ignoremods, str) else list(ignoremods)
     if dirs and include is not None:

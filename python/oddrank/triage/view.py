@@ -201,7 +201,6 @@ def _is_well(death: Death) -> bool:
 
 
 def _joined(fact: Fact, join: "Joiner", groups: "_Groups") -> Fact:
-    """Returns a fact of joined processes and groups."""
     new: dict[str, Any] = {}
     if isinstance(fact, Mismatch):
         first = next((v.ranks[0] for v in fact.variants if v.ranks), None)
@@ -414,7 +413,6 @@ def is_address(host: str) -> bool:
 
 
 def _processes(fact: Fact) -> list[Process]:
-    """Returns the processes that a fact tells of."""
     if isinstance(fact, Stack):
         return [thread.process for thread in fact.threads]
     if isinstance(fact, Counts):

@@ -274,7 +274,6 @@ def log_rates(passes: Passes) -> dict[Cell, float]:
 
 
 def _medians(passes: Passes) -> dict[Cell, list[float]]:
-    """Returns the medians of each cell's passes that have repeats."""
     found = {cell: [statistics.median(v) for v in seen if v] for cell, seen in passes.items()}
     return {cell: medians for cell, medians in found.items() if medians}
 

@@ -154,7 +154,6 @@ def _prepare(out: Path, folder: Path, until: float, stop: Stop) -> None:
 
 
 def _tasks(sources: Sequence[Source], target: Target, folder: Path, limit: int) -> list[Task]:
-    """Returns a task for each part of each source."""
 
     def task(source: Source, name: str, part: object, room: int) -> Task:
         def work(say: Say) -> None:
@@ -184,7 +183,6 @@ def _told(name: str, result: Result) -> dict[str, Any]:
 
 
 def _finish(folder: Path, manifest: dict[str, Any], until: float) -> list[dict[str, Any]]:
-    """Writes the manifest; returns what was not written."""
 
     def last(say: Say) -> None:
         _remove_halves(folder)

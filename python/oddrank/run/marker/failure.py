@@ -265,7 +265,6 @@ def _outcome(rank: Rank) -> str:
 
 
 def _state(rank: Rank) -> str:
-    """Returns what became of a rank, for a table."""
     if rank.lost is not None:
         return "did not run the test"
     ended = _outcome(rank)

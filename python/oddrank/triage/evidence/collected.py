@@ -52,7 +52,6 @@ def _manifest(item: Item, notes: Notes, content: Mapping[str, Any]) -> Iterator[
 
 
 def _process(item: Item, _: Notes, content: Mapping[str, Any]) -> Iterator[facts.Fact]:
-    """Takes the state of a rank's process as /proc had it."""
     source = facts.Source(item.name)
     rank = int(content["rank"]) if int(content["world"]) > 1 else None
     process = facts.Process(rank, str(content["host"]), int(content["pid"]))

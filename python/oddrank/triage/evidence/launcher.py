@@ -517,7 +517,6 @@ _LINES: tuple[tuple[re.Pattern[str], _Take], ...] = (
 
 
 def _is_error_file(item: Item) -> bool:
-    """Returns whether a file is an error.json of torchelastic."""
     head = item.head
     other = b'"extraInfo"' in head or b'"py_callstack"' in head
     return other and head.lstrip()[:1] == b"{" and b'"message"' in head
