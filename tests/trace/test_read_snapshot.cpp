@@ -40,7 +40,7 @@ TEST_F(SavedRecord, an_ended_collective_is_last_and_the_others_are_open) {
   ASSERT_TRUE(now.last.has_value());
   EXPECT_EQ(words(now.last->number, now.names->group_name(now.last->group),
                   now.names->operation(now.last->operation), now.last->begin.has_value()),
-            "1 default_pg all_reduce 1");
+            "1 default_pg allreduce_ 1");
   ASSERT_EQ(now.open.size(), 1U);
   EXPECT_EQ(words(now.open[0].number, now.open[0].end), "2 -");
   ASSERT_EQ(now.sections.size(), 1U);
