@@ -292,9 +292,12 @@ def test_a_link_that_loses_packets_is_held_against_no_rank():
     with two_hosts() as hosts, watched_job(hosts=hosts, launcher="env", stall=2) as job:
         job.comes_to_its_fault()
         for host in hosts:
-            host.firewall(f"iif {host.interface} numgen random mod 100 < 30 drop")
+            host.firewall(f"iif {host.interface} numgen random mod 100 < 30 counter drop")
         time.sleep(15)  # packets are sent again after 0.2 s, then after 0.4 s and so on
         assert (job.said, job.codes) == ([], [None] * 4)
+        show = [["ip", "netns", "exec", host.namespace, "nft", "list", "ruleset"] for host in hosts]
+        lost = [subprocess.run(one, capture_output=True, text=True, check=True) for one in show]
+        assert all(re.search(r"counter packets [1-9]", one.stdout) for one in lost), lost
 
 
 @pytest.mark.needs("slurm", "netns")

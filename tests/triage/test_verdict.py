@@ -225,6 +225,8 @@ def test_the_first_death_explains_those_who_wait_for_the_dead(golden):
         "a rank whose call failed lost somebody": ([segfault, *lost], died_2),
         "a library aborts a rank as calls differ":
             (joined(*dtypes(0), deaths=[crashed(3)]), ("mismatch", (0,), 1)),
+        "and of two sides of one size":
+            (joined(*dtypes(0, 1), deaths=[crashed(1)]), ("mismatch", (0, 1, 2, 3), 0)),
         "at once: calls that differ are no wait that may end":
             (joined(*dtypes(0), *moments, deaths=[crashed(0)]), ("mismatch", (0,), 1)),
         "and one of them is in the kernel for a moment":

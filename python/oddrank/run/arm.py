@@ -10,7 +10,7 @@ from oddrank.trace import arm as recorder
 from oddrank.trace.arm import Armed
 from oddrank.trace.packages import Packages
 
-_unwatched = False  # this process, and what records it was not started by `oddrank run`
+_unwatched = False  # this process records itself, and nobody watches it yet
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

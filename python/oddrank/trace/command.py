@@ -47,7 +47,7 @@ def where(paths: tuple[str, ...], all_threads: bool, json_path: str | None) -> i
       oddrank trace where                  your newest job on this host
       oddrank trace where 3                its rank 3
       oddrank trace where slurm-4711.0     a job (the beginning of its name is enough)
-      oddrank trace where /shared/records 3  rank 3 of what `oddrank collect` or `run -o` kept
+      oddrank trace where /shared/kept 3   rank 3 of what `oddrank collect` or `run -o` kept
 
     PATH: a record file, a folder of one or more jobs, a job, or the number of a rank: of what is
     named before it, else of your newest job. Ranks with the same stack are shown once. This command

@@ -79,8 +79,9 @@ def place_text(frame: Frame | None) -> str:
 
 
 def own_place(site: Sequence[Frame], other: Frame | None = None) -> str:
-    """Returns the innermost frame that is the user's own code; else the other one, or ""."""
-    return place_text(next((frame for frame in site if leaves.is_own(frame)), other))
+    """Returns the innermost frame of the user's own; else of code that is installed; else other."""
+    own = next((frame for frame in site if leaves.is_own(frame)), None)
+    return place_text(own or next((f for f in site if not leaves.kind_of(f)), other))
 
 
 def places_text(frames: Sequence[Frame | None]) -> str:

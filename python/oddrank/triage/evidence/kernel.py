@@ -93,6 +93,8 @@ _VIRTUAL = re.compile(r"(veth|docker|br-|cali|cni|tap|tun|lxc|virbr|flannel|vxla
 RULES: tuple[Rule, ...] = (
     # GPUs and NVSwitches
     Rule("xid", "NVRM: ", XID, alone=True),
+    Rule("fallen", "NVRM: ",
+          rf"NVRM: +GPU (?:at )?(?:PCI:)?{_SLOT}(?:\.\d)?: GPU has fallen off the bus", alone=True),
     Rule("fallen", "NVRM: ", rf"NVRM: +The NVIDIA GPU {_SLOT}\.\d\s*$", alone=True),
     Rule("sxid", "SXid (PCI", SXID, alone=True),
     Rule("sxid-fm", "detected NVSwitch",
@@ -120,6 +122,8 @@ RULES: tuple[Rule, ...] = (
           rf"device \({_NIC}\): (?:carrier: )?link disconnected", "it lost its link"),
     Rule("link", "link disconnected|link connected",
           rf"device \({_NIC}\): (?:carrier: )?link connected", ends=True),
+    Rule("link", "link status definitely down",
+          r"\(slave (?P<device>\S+)\): link status definitely down", "it lost its link"),
     Rule("power", "insufficient power", rf"{_PCI}: .*Detected insufficient power on the PCIe slot",
           "its PCIe slot gives too little power", "network card {}", alone=True),
     Rule("ib-flap", "Port module event", rf"(?:{_PCI}: .*)?Port module event\[error\]: .*",
@@ -372,7 +376,7 @@ def _facts(item: Item, notes: Notes) -> Iterator[Fact]:
         if rule.ends:
             over.add((trouble.kind, trouble.device, line.host))
             continue
-        # Two lines tell of a victim, or that a GPU fell off the bus.
+        # Two lines tell of a victim, and up to three that a GPU fell off the bus.
         same: object = (line.host, trouble.pids) if rule.kind == "oom" else None
         same = (trouble.device, line.time) if trouble.code == "79" else same
         if same is not None and same in told:
