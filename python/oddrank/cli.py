@@ -68,6 +68,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 class CommandGroup(click.Group):
     """Shows the whole first sentence of each command in its help; knows what was meant."""
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.BadOptionUsage as error:  # click does not say of which command
+            name = ctx.invoked_subcommand
+            if error.ctx is None and name and (command := self.get_command(ctx, name)):
+                error.ctx = click.Context(command, parent=ctx, info_name=name)
+            raise
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -166,6 +166,11 @@ _TIMES = (("us", 1e-6, 1e-3), ("ms", 1e-3, 1), ("s", 1, 120), ("min", 60, 7200),
           ("h", 3600, 2 * 86400), ("days", 86400, float("inf")))  # fmt: skip
 
 
+def counted(count: float, what: str, plural: str = "s") -> str:
+    """Words a number of things: "1 rank", "2 ranks"."""
+    return f"{count:.0f} {what}{'' if count == 1 else plural}"
+
+
 def duration(seconds: float, digits: int | None = None) -> str:
     """Returns a time as a person says it, with three digits: 85 us, 1.25 ms, 95.1 s, 3.5 h, 4 days.
 

@@ -102,7 +102,7 @@ def matching(gpu: str) -> list[Gpu]:
         hint = "a MIG slice has a part of its GPU's peak. "
     raise OddrankError(
         f"{gpu[:40]!r} is no GPU of the table: {hint}`oddrank plan mfu` shows it; for others give"
-        " --peak"
+        " their peak (--peak)"
     )
 
 

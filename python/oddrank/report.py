@@ -13,7 +13,7 @@ from typing import IO, Any, Literal
 
 from oddrank._version import __version__
 from oddrank.errors import OddrankError
-from oddrank.finding import Condition, Finding
+from oddrank.finding import Condition, Finding, counted
 
 SCHEMA = "oddrank.report/1"
 SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
@@ -197,7 +197,7 @@ def _summary(
 ) -> str:
     if findings:
         same = len(findings) - 1
-        more = f" (and {same} more finding{'s' if same > 1 else ''})" if same else ""
+        more = f" (and {counted(same, 'more finding')})" if same else ""
         return findings[0].what + more
     if why:
         return why

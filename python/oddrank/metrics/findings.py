@@ -12,6 +12,7 @@ from oddrank.finding import (
     Level,
     Row,
     Who,
+    counted,
     duration,
     number_text,
     ranks_text,
@@ -163,9 +164,9 @@ def _told(s: Suspect, unit: str) -> dict[str, Any]:
         **{name: _whole(s[name]) for name in ("first", "at", "fired")},
         **{name: _number(s[name]) for name in ("level", "value")},
         "exact": _number(s["value"], 8), "exact_before": _number(s["level"], 8),
-        "rows": _times(s["count"], "row"), "known": _times(s["known"], "row"),
+        "rows": counted(s["count"], "row"), "known": counted(s["known"], "row"),
         "writers": s["known"],
-        "iterations": _times(s["count"], "iteration"), "count": s["count"], "share": s["share"],
+        "iterations": counted(s["count"], "iteration"), "count": s["count"], "share": s["share"],
         "rose": f"fell{slowly} by {s['share']:.1%}" if s["kind"] == "slower" else f"rose{slowly}",
         "unit": f" {unit}" if s["kind"] == "slower" else "",
         "when": f"at iteration {_whole(s['at'])}" if is_peak
@@ -200,7 +201,7 @@ def _restarts(restarts: Sequence[Suspect], logs: Sequence[str]) -> Finding:
             for each in restarts[-_MOST_RESTARTS:]
         ),
         what=many if restarts[1:] else f"a restart after iteration {_whole(last['first'])}",
-        lost=_times(lost, "iteration"), cost=cost,
+        lost=counted(lost, "iteration"), cost=cost,
     )  # fmt: skip
 
 
@@ -229,7 +230,3 @@ def _whole(iteration: float | None) -> str:
 
 def _number(value: float | None, digits: int = 4) -> str:
     return "?" if value is None else number_text(value, digits)
-
-
-def _times(count: float, what: str) -> str:
-    return f"{count:.0f} {what}{'' if count == 1 else 's'}"

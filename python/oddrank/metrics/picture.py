@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from oddrank.finding import some
+from oddrank.finding import counted, some
 from oddrank.metrics.findings import one
 from oddrank.pictures import COLOURS, matplotlib, plain
 from oddrank.report import Report
@@ -176,5 +176,5 @@ def _time_axis(axis: Any, runs: Sequence[_Run]) -> None:
 def _title(report: Report, restarts: int) -> str:
     first, *others = report.data["logs"]
     names = some([first.rpartition("/")[2], *others], 1)
-    again = f", {restarts} restart{'s' if restarts > 1 else ''} (dashed)" if restarts else ""
+    again = f", {counted(restarts, 'restart')} (dashed)" if restarts else ""
     return f"{names}: {report.verdict}{again}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from oddrank import exposition
-from oddrank.finding import duration, number_text
+from oddrank.finding import counted, duration, number_text
 from oddrank.inputs import Notes
 from oddrank.metrics.findings import Suspect, findings
 from oddrank.report import Report
@@ -94,18 +94,16 @@ def _goodput(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _why(figures: Mapping[str, Any], paths: Sequence[str]) -> str:
-    rows, logs = figures["rows"], f"{len(paths)} log{'s' if len(paths) > 1 else ''}"
+    rows, logs = figures["rows"], counted(len(paths), "log")
     if not rows:
         return (
             f"no line of {logs} has numbers of a training in a known format: give the log of the"
             " rank that prints loss and iteration, or say with --pattern what its lines look like"
         )
-    counted = f"{rows} iterations of {logs}"
+    done = f"{counted(rows, 'iteration')} of {logs}"
     if rows < _LEAST:
-        return f"{counted} were read: too few to judge by, which takes {_LEAST}"
-    many = (
-        f"read: {counted}; {figures['restarts']} restart{'' if figures['restarts'] == 1 else 's'}"
-    )
+        return f"read: {done}; too few to judge by, which takes {_LEAST}"
+    many = f"read: {done}; {counted(figures['restarts'], 'restart')}"
     good = _goodput(figures)
     if good["share"] is not None:
         many += f"; goodput {good['share']:.0%} of {duration(good['total_s'])}"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from oddrank.finding import Evidence, Finding, Row, Who, grouped, ranks_text
+from oddrank.finding import Evidence, Finding, Row, Who, counted, grouped, ranks_text
 from oddrank.replicas.judge import Event, Layouts, Origin, Outlier
 
 _MOST_EVIDENCE = 8
@@ -153,7 +153,7 @@ def _who(ranks: Sequence[int], hosts: Mapping[int, str]) -> Who:
 
 def _of(outlier: Outlier) -> str:
     count = len(outlier.tensors)
-    return f"{count} of {outlier.compared} tensor{'s' if outlier.compared > 1 else ''}"
+    return f"{count} of {counted(outlier.compared, 'tensor')}"
 
 
 def _place(place: Mapping[str, Any] | None, odd: Sequence[int]) -> str:

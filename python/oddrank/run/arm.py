@@ -5,7 +5,7 @@ from typing import Any, TypeVar, overload
 
 from oddrank import _native
 from oddrank.errors import OddrankError
-from oddrank.run.options import ACTIONS, COLLECT, STALL, Options
+from oddrank.run.options import ACTIONS, COLLECT, STALL, Action, Options
 from oddrank.trace import arm as recorder
 from oddrank.trace.arm import Armed
 from oddrank.trace.packages import Packages
@@ -22,7 +22,7 @@ def arm(
     watch: bool = False,
     stall: float = STALL,
     json: str | None = None,
-    on_stall: str = COLLECT,
+    on_stall: Action = COLLECT,
 ) -> Armed: ...
 @overload
 def arm(packages: Function) -> Function: ...
@@ -33,7 +33,7 @@ def arm(
     watch: bool = False,
     stall: float = STALL,
     json: str | None = None,
-    on_stall: str = COLLECT,
+    on_stall: Action = COLLECT,
 ) -> Armed | Function:
     """Records from here on where every thread of this process is, for `oddrank trace where`.
 
@@ -64,8 +64,8 @@ def arm(
 
     Example: oddrank.arm({"mypkg": "lines"}, watch=True)
     """
-    if not stall >= 1:
-        raise OddrankError(f"stall={stall!r}: it takes 1 or more seconds")
+    if not (isinstance(stall, int | float) and stall >= 1):
+        raise OddrankError(f"stall={stall!r}: it takes a number, 1 or more seconds")
     if on_stall not in ACTIONS:
         raise OddrankError(f"on_stall={on_stall!r} is none of {', '.join(ACTIONS)}")
     global _unwatched

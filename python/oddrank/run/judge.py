@@ -22,7 +22,7 @@ from typing import Any
 from oddrank import _native, exclude, exposition, job, launch, page
 from oddrank.control.address import ADDRESS, put_in_store
 from oddrank.control.stages import RankState
-from oddrank.finding import Finding, duration, ranks_text
+from oddrank.finding import Finding, counted, duration, ranks_text
 from oddrank.inputs import Notes
 from oddrank.page import Parts, Table, utc
 from oddrank.report import Report, write_json, write_text
@@ -333,7 +333,7 @@ class Judge:
         if self.report is None or went_on:
             unknown = [s.rank for s in states if not watch.has_ended(s) or watch.has_died(s)]
             ranks = len(states) - len(unknown)
-            why = f"{ranks} rank{'s' if ranks != 1 else ''} ended with exit code 0"
+            why = f"{counted(ranks, 'rank')} ended with exit code 0"
             if unknown:
                 why += f"; how {ranks_text(unknown)} ended is not known"
             world = self.settings.world

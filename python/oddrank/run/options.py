@@ -2,11 +2,12 @@
 
 import os
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 STALL = 60.0
 """Seconds without any progress that are a stall, by default."""
-REPORT, COLLECT, KILL = "report", "collect", "kill"
-ACTIONS = (REPORT, COLLECT, KILL)
+Action = Literal["report", "collect", "kill"]
+REPORT, COLLECT, KILL = ACTIONS = get_args(Action)
 """What to do at a stall: say it; save the evidence, too; then end all ranks."""
 OUTPUT = "oddrank-collected"
 """The folder for evidence, by default."""
@@ -22,7 +23,7 @@ class Options:
     """The file for the nodes to leave out."""
     history: str | None = None
     """The folder of this training's attempts."""
-    on_stall: str = COLLECT
+    on_stall: Action = COLLECT
     output: str = OUTPUT
     report_every: float | None = None
     """Seconds between two reports of late ranks; None: none."""

@@ -43,7 +43,7 @@ class Armed:
     """
 
     def __init__(self, packages: Packages, overhead: float | None) -> None:
-        if overhead is not None and not 0 < overhead <= 1:
+        if overhead is not None and not (isinstance(overhead, float | int) and 0 < overhead <= 1):
             raise OddrankError(f"overhead={overhead!r}: give a share of CPU time, as 0.03, or None")
         self._arguments = (packages, overhead)
         self.path = ""

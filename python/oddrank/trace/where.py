@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from oddrank.finding import duration, fold, group_name, grouped, ranks_text, size_text
+from oddrank.finding import counted, duration, fold, group_name, grouped, ranks_text, size_text
 from oddrank.pauses import Pause
 from oddrank.trace.collectives import Collective, op_name
 from oddrank.trace.ranks import HELD, Frame, Rank, Thread, short
@@ -84,7 +84,7 @@ def _heading(ranks: Sequence[Rank], job: str) -> str:
     heading = f"job {job}: {len(numbers)} of {world} ranks, {alive} alive"
     children = sum(1 for rank in ranks if rank.is_child and rank.alive)
     if children and not alive:
-        heading += f" ({children} child process{'' if children == 1 else 'es'} still alive)"
+        heading += f" ({counted(children, 'child process', 'es')} still alive)"
     if unknown:
         heading += f", {unknown} on another machine (alive or not)"
     missing = _gaps(sorted(numbers), world)
@@ -110,7 +110,7 @@ def _title(group: Group, now: float) -> str:
     where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
     who = ranks_text(rank.rank for rank in group)
     if first.is_child:
-        who = f"{len(group)} child process{'es' if len(group) > 1 else ''} of {who}"
+        who = f"{counted(len(group), 'child process', 'es')} of {who}"
     if len(hosts) == 1:
         where += f", pid{'' if len(group) == 1 else 's'} {fold((rank.pid for rank in group), ', ')}"
     step = "no step yet" if first.step is None else f"step {first.step}"
@@ -282,7 +282,7 @@ def _hidden(ranks: Sequence[Rank]) -> list[str]:
     )
     children = len(ranks) - len(parents)
     return [
-        f"{count} {what}{'' if count == 1 else plural}"
+        counted(count, what, plural)
         for count, what, plural in (
             (threads, "other thread", "s"), (children, "child process", "es")
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from oddrank.errors import OddrankError
+from oddrank.finding import counted
 from oddrank.inputs import Item, Notes, files
 from oddrank.report import Report
 from oddrank.trace import where
@@ -59,7 +60,7 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
         if suspect is not None and len(suspect.support) > 1:
             return Triage(view(()), [suspect], notes, read, 1, apart.shared_folder(items))
         why = f" ({notes.lines[0]})" if notes.lines else ""
-        count = f"{len(items)} file{'s' if len(items) != 1 else ''}"
+        count = counted(len(items), "file")
         if not items and not notes.lines:
             why = " (there is no file in them)"
         raise OddrankError(

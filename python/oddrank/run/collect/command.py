@@ -10,7 +10,7 @@ import click
 from oddrank import render
 from oddrank.cli import Seconds
 from oddrank.errors import LaunchError, OddrankError
-from oddrank.finding import size_text
+from oddrank.finding import counted, size_text
 from oddrank.run.options import OUTPUT
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def for_guard(job: str, host: str, folder: str) -> None:
 
 
 def _summary(done: "node.Collected") -> str:
-    records = f"{done.records} record{'' if done.records == 1 else 's'}"
+    records = counted(done.records, "record")
     others = f"{done.files - done.records} other files ({size_text(done.bytes)})"
     what = f"{records} of job {done.job} and {others}"
     return f"{what} in {done.folder}"

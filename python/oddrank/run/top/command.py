@@ -18,6 +18,9 @@ from oddrank.trace import jobs, ranks
 from oddrank.trace.collectives import Collective
 from oddrank.trace.ranks import Rank
 from oddrank.trace.where import call_text, gil_text, on_purpose
+from oddrank.triage.evidence.record_calls import frames
+from oddrank.triage.facts import Frame
+from oddrank.triage.words import own_place
 
 COLUMNS = ("rank", "pid", "step", "steps/s", "last event", "in", "at", "CPU %", "RSS MiB",
            "workers")  # fmt: skip
@@ -105,13 +108,10 @@ def _call(rank: Rank, now: float) -> str:
 
 
 def _place(rank: Rank) -> str:
-    """Returns the line of the main thread that runs now, or ran last."""
-    stack = rank.main.stack if rank.main is not None else ()
-    frame = stack[-1] if stack else rank.last_at
-    if frame is None:
-        return ""
-    line = "" if frame.line is None else f":{frame.line}"
-    return f"{ranks.short(frame.file)}{line} {frame.function}"
+    """Returns the user's own line in which the main thread is now, or ran last."""
+    at = rank.last_at
+    last = None if at is None else Frame(at.function, at.file, at.line)
+    return own_place(frames(rank.main) if rank.main is not None else (), last)
 
 
 @click.command()

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Stage
-from oddrank.finding import Evidence, Finding, Level, Row, Who, duration, grouped
+from oddrank.finding import Evidence, Finding, Level, Row, Who, counted, duration, grouped
 from oddrank.machine import process_state, small_file
 from oddrank.selftest import Options
 from oddrank.selftest.nodes import by_lowest_rank, hosts, leads, pack_leaders
@@ -244,7 +244,7 @@ def _best(one: Tried) -> float:
 
 
 def odd_node(who: Who, seen: Tried, well: int, usual: float) -> Finding:
-    nodes = f"{well} other node{'s' if well > 1 else ''}"
+    nodes = counted(well, "other node")
     told = {"where": who, "others": f"; {nodes} took {duration(usual)}"}
     return _unusable(SAID[seen["state"]], who, seen, f"{nodes} can use it", well > 1, **told)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from oddrank.finding import grouped
+from oddrank.finding import counted, grouped
 from oddrank.triage import causes, timeline
 from oddrank.triage.facts import Call, Death, Process, Stop
 from oddrank.triage.judges.ends import FROM_OUTSIDE, STOOD, End, ends_of, is_interrupt, signature
@@ -130,7 +130,7 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
         lowered = [replace(s, certainty=0) for s in others]
         return [replace(one, certainty=min(one.certainty, 1), against=(point,)), *lowered]
     if later:
-        point = Point(f"{later} other end{'s' if later > 1 else ''} came after it")
+        point = Point(f"{counted(later, 'other end')} came after it")
         found = [replace(found[0], support=(*found[0].support, point))]
     return found
 
