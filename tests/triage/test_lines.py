@@ -7,7 +7,7 @@ import pytest
 
 from oddrank import _native
 from oddrank.inputs import Notes
-from oddrank.triage.evidence import awaited, launcher
+from oddrank.triage.evidence import launcher, watchdog
 from oddrank.triage.evidence import lines as under_test
 from triage.facts_of import item_of
 
@@ -106,7 +106,7 @@ def test_however_many_lines_need_those_beside_them_a_log_is_opened_as_often(file
     for times in (1, 300):
         opened.clear()
         item = file(beside.encode() * times)
-        for kind in (awaited.KIND, launcher.KIND):
+        for kind in (watchdog.KIND, launcher.KIND):
             assert list(kind.read([item], Notes()))
         counts.append(len(opened))
     assert counts[0] == counts[1] > 0

@@ -25,7 +25,7 @@ from oddrank.triage.view import View
 from oddrank.triage.words import call_text, place_text
 
 _KINDS = [kind for kind in kinds.KINDS
-          if kind.name in ("awaited", "kubectl", "launcher", "tracebacks", "watchdog")]  # fmt: skip
+          if kind.name in ("kubectl", "launcher", "tracebacks", "watchdog")]  # fmt: skip
 Basis = Literal["time", "line", "unknown"]
 # What a row is, as the list says it.
 _WHY = {

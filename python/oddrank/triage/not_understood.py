@@ -24,7 +24,7 @@ _TABLES = (nvidia_smi.KIND, nccl_ras.KIND)
 _CELL = re.compile(r"[^:]+ : |[^:]*\bErrors\W*$")
 _TRACEBACK = "Traceback (most recent"
 _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "imeout", "lost",
-               "efused", "bort", "xception", "reempt", "issing ranks", "stall", "tuck",
+               "efused", "bort", "xception", "reempt", "issing ranks", "stall", "Stalled", "tuck",
                "xited", "victed", "ismatched", "Failed", "BackoffL", "CrashLoop",
                "lame w", "NCCL WARN", "illing sub", "Assertion `", "lready in use",
                "CRITICAL", "CUDA_ERROR_", " dead", "iming out", _TRACEBACK)  # fmt: skip

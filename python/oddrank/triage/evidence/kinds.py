@@ -8,7 +8,6 @@ from oddrank.inputs.files import EMPTY, is_text
 from oddrank.report import SCHEMA
 from oddrank.triage.evidence import (
     Kind,
-    awaited,
     collected,
     flight_recorder,
     kernel,
@@ -27,7 +26,7 @@ from oddrank.triage.facts import Fact
 
 # The table of docs/triage.md says what each is and where it comes from.
 KINDS = (
-    awaited.KIND, collected.KIND, flight_recorder.KIND, kernel.KIND, kubernetes.KIND,
+    collected.KIND, flight_recorder.KIND, kernel.KIND, kubernetes.KIND,
     kubernetes.TYPED, launcher.KIND, nccl_debug.KIND, nccl_ras.KIND, nvidia_smi.KIND, record.KIND,
     stacks.KIND, tracebacks.KIND, watchdog.KIND,
 )  # fmt: skip

@@ -1,4 +1,7 @@
-"""Lines of torch's watchdogs, 1.13 to 2.15: which call timed out on which rank, in which group."""
+"""Lines of torch's watchdogs, 1.13 to 2.15: which call timed out on which rank, in which group.
+
+And those in which Horovod, JAX, engines and torch's fr_trace name ranks that did not come.
+"""
 
 import re
 from collections import defaultdict
@@ -8,8 +11,9 @@ from typing import Any
 
 from oddrank.finding import grouped
 from oddrank.inputs import Item, Notes, unix_time
-from oddrank.triage.evidence import Kind, log_lines
+from oddrank.triage.evidence import Kind, lines, log_lines
 from oddrank.triage.evidence.log_lines import Line, Log
+from oddrank.triage.evidence.nccl_ras import ranks_of
 from oddrank.triage.facts import (
     MOST_RANKS,
     Advice,
@@ -20,7 +24,9 @@ from oddrank.triage.facts import (
     Process,
     Progress,
     Source,
+    Trouble,
     Variant,
+    World,
 )
 
 # OpType= -> the name as users call it. The others become lower case.
@@ -59,6 +65,17 @@ _FINGERPRINT = re.compile(
     r"(?:SequenceNumber=(\d+)[, ]*)?OpType=(\w+?)(?:, TensorShape=\[([^\]]*)\])?"
     r"(?:, TensorDtypes=(\w+))?[,)]"
 )
+_LIST = r"[\[{(]?([\d, -]*)"
+_MISSING = re.compile(rf"(?:([\w./-]+) \[)?(?:[Mm]issing ranks:|did not respond: ranks?) ?{_LIST}")
+# Below that line Horovod lists the ranks, and fr_trace writes who is in the group.
+_LISTED = re.compile(r"(?:^|[\s>\]:|])(\d{1,7}): \[([\w./-]+)")
+_EXPECTED = re.compile(rf"expected ranks: {_LIST}")
+_MOST_BELOW, _MOST_NEAR = 256, 16_384
+_LOST_BY_JAX = re.compile(
+    r"/job:jax_worker/\S*/task:(\d+)\b.{0,80}"
+    r"(?:heartbeat timeout|set to ERROR|is unhealthy|disconnected)"
+)
+_SIZE = re.compile(r"world_size=(\d+), worker_count=|/(\d+) clients joined")
 _DUMP_FILE = re.compile(r"Flight Recorder debug info to (\S+)")
 _DEFAULT = "default_pg"
 _WORLD = Group("0", (), _DEFAULT)
@@ -204,17 +221,17 @@ class _Lines:
         self._stand([own], group, line, source, "gloo", 1, completed=0, open=(call,), open_count=1,
                     timed_out=True)  # fmt: skip
         if not plain or int(plain[1]) == own:  # else these are ranks of a part of the job
-            self._stand(_ranks(found[1]), group, line, source, "gloo", 0, completed=0)
+            self._stand(ranks_of(found[1]), group, line, source, "gloo", 0, completed=0)
 
     def _desync(self, line: Line, source: Source) -> None:
         """The desync report: TORCH_NCCL_DESYNC_DEBUG=1."""
         if found := _NOT_JOINED.search(line.text):
             seq = int(found[2])
-            self._stand(_ranks(found[1]), _WORLD, line, source, "nccl", seq, completed=seq)
+            self._stand(ranks_of(found[1]), _WORLD, line, source, "nccl", seq, completed=seq)
         if found := _NOT_FINISHED.search(line.text):
             seq = int(found[2])
             call = Call(seq, "", state="started")
-            self._stand(_ranks(found[1]), _WORLD, line, source, "nccl", seq, seq - 1, (call,), 1)
+            self._stand(ranks_of(found[1]), _WORLD, line, source, "nccl", seq, seq - 1, (call,), 1)
 
     def _fingerprints(self, line: Line, source: Source) -> None:
         """TORCH_DISTRIBUTED_DEBUG=DETAIL: two ranks about to issue different calls."""
@@ -230,9 +247,41 @@ class _Lines:
             self._stand([int(found[1])], _WORLD, line, source, enqueued=seq, open=(call,),
                         completed=seq - 1 if seq else None, open_count=1)  # fmt: skip
 
+    def add_awaited(self, log: Log) -> None:
+        told = list(log.of("awaited"))
+        heads = [line.number for line in told if line.word == "issing ranks:"][:_MOST_NEAR]
+        near = {number for head in heads for number in range(head + 1, head + _MOST_BELOW)}
+        below = dict(lines.lines(log.item, near))
+        for line in told:
+            source = log.source(line)
+            if found := _LOST_BY_JAX.search(line.text):
+                self.others.append(Trouble("unreachable", line.text.strip()[:300], source,
+                                           time=line.time, hits=(int(found[1]),)))  # fmt: skip
+            elif found := _SIZE.search(line.text):
+                self.others.append(World(int(found[1] or found[2]), source))
+            elif len(lists := _MISSING.findall(line.text)) == 1:  # else of several calls
+                numbers = range(line.number + 1, line.number + _MOST_BELOW)
+                self._missing(line, source, lists[0], [below.get(n, "") for n in numbers])
 
-def _ranks(text: str) -> list[int]:
-    return [int(rank) for rank in text.replace(",", " ").split()]
+    def _missing(
+        self, line: Line, source: Source, told: tuple[str, str], below: Sequence[str]
+    ) -> None:
+        """Adds those that did not come to a call, and that at least one rank waits for them."""
+        op, missing = told[0], [*ranks_of(told[1])]
+        for text in below:
+            if (found := _LISTED.search(text)) is None:
+                break
+            missing.append(int(found[1]))
+            op = op or found[2]
+        if not missing:
+            return
+        expected = _EXPECTED.search("\n".join(below[:5]))
+        here = [rank for rank in ranks_of(expected[1]) if rank not in missing] if expected else []
+        here = here or [next(rank for rank in range(len(missing) + 1) if rank not in missing)]
+        group, call = Group(op, (), "all ranks"), Call(1, op or "a collective")
+        self._stand(here, group, line, source, "gloo", 1, completed=0, open=(call,), open_count=1,
+                    timed_out=True)  # fmt: skip
+        self._stand(missing, group, line, source, "gloo", 0, completed=0, whole=True)
 
 
 def _mismatch(group: Group, seq: int, ranks: Mapping[Call, Iterable[int]], source: Source) -> Fact:
@@ -255,6 +304,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
         yield from log_lines.identities(log)
         for line in log.of("watchdog"):
             lines.add(log, line)
+        lines.add_awaited(log)
     yield from log_lines.clocked(logs, _facts(lines))
 
 
@@ -376,6 +426,5 @@ def _mismatches(seen: Sequence[_Seen], groups: Sequence[Group]) -> Iterator[Fact
             yield _mismatch(group, seq, variants, several[0].source)
 
 
-KIND = Kind(
-    "watchdog", binary=False, sniff=lambda item: log_lines.has(item, "watchdog"), read=_read
-)
+KIND = Kind("watchdog", binary=False,
+            sniff=lambda item: log_lines.has(item, "watchdog", "awaited"), read=_read)  # fmt: skip
