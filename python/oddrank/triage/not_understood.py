@@ -27,12 +27,14 @@ _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "i
                "efused", "bort", "xception", "reempt", "issing ranks", "stall", "Stalled", "tuck",
                "xited", "victed", "ismatched", "Failed", "BackoffL", "CrashLoop",
                "lame w", "NCCL WARN", "illing sub", "Assertion `", "lready in use",
-               "CRITICAL", "CUDA_ERROR_", " dead", "iming out", _TRACEBACK)  # fmt: skip
+               "CRITICAL", "CUDA_ERROR_", " dead", "iming out", "xit with", "status fail",
+               "egmentation f", _TRACEBACK)  # fmt: skip
 _LOUD = re.compile(
     r"(?<![\w-])(?:\w*errors?|fatal|died|killed|tim(?:ed|ing) out|timeout(?![\w=:),]| ?\()|lost"
     r"|refused|stuck|traceback|abort(?:ed|ing)?|\w*exception|preempted|missing ranks|stall(?:ed)?"
-    r"|exited with (?:exit )?code [1-9]\d*|evicted|mismatched|lame workers|nccl warn|critical|dead"
-    r"|already in use|cuda_error_\w+|killing subprocess|assertion .{1,200} failed"
+    r"|exit(?:ed)? with (?:exit |status )?code [1-9]\d*|status failed|segmentation fault|evicted"
+    r"|mismatched|lame workers|nccl warn|critical|dead|already in use|cuda_error_\w+"
+    r"|killing subprocess|assertion .{1,200} failed"
     r"|(?-i:[A-Z]\w+Failed|Failed[A-Z]\w+|BackoffLimitExceeded|CrashLoopBackOff))(?!\w)", re.I,
 )  # fmt: skip
 # Of these the first is told before lines that may be prose.

@@ -57,16 +57,13 @@ _MPI_ABORT = re.compile(
 _ENDS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        # PALS, Composer
-        r"(?:^|[:\]] ?|Global )rank (?P<rank>\d+)(?: \(PID (?P<pid>\d+)\))? (?:exited with code"
-        r"|crashed with exit code|died from (?P<signal>signal)) (?P<code>-?\d+)",
-        # Lightning, with the number on its node as if it were the rank; and Paddle
+        # PALS
+        r"(?:^|[:\]] ?)rank (?P<rank>\d+) (?:exited with code|died from (?P<signal>signal)) "
+        r"(?P<code>-?\d+)",
+        # Lightning, with the number on its node as if it were the rank
         r"Child process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)",
-        r"Container rank (?P<local>\d+) status failed cmd .* code (?P<code>-?\d+) log ",
-        # horovodrun, Docker's compose, shells
-        r"\bProcess (?P<rank>\d+) exit with status code (?P<code>-?\d+)",
-        r"^(?P<label>[a-z][\w.-]*-\d+) exited with code (?P<code>[1-9]\d*)$",
-        r"(?-i:(?:zsh: |(?P<pid>\d+) )(?P<name>[Kk]illed|[Aa]bort|[Ss]egmentation fault))",
+        # bash
+        r"(?-i:(?P<pid>\d+) (?P<name>Killed|Abort|Segmentation fault))",
         # vLLM, whose engine gives up afterwards
         r"(?-i:Worker) (?:proc )?(?P<label>\S+?)(?: pid (?P<pid>\d+))? died\b.*?"
         r"(?:code: (?P<code>-?\d+)|$)",
@@ -99,23 +96,6 @@ def _ended(process: Process, code: int, source: Source, **more: Any) -> Death:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text else None
-
-
-def _told(said: dict[str, str | None], line: Line, source: Source) -> Death:
-    """Returns the end that a row of _ENDS tells."""
-    rank, pid, code = (_number(said.get(name)) for name in ("rank", "pid", "code"))
-    of_child = line.word == "Child process with PID"
-    local = line.process.rank if of_child else said.get("local")
-    label = (said.get("label") or "") if local is None else f"local rank {local}"
-    rank = line.process.rank if rank is None and not label else rank
-    process = Process(rank, line.process.host, pid, label)
-    if name := said.get("name"):
-        code = -next(n for word, n in tracebacks.SIGNALS.items() if name.capitalize() in word)
-    if code is None:
-        return Death(process, "exit", source, line.time, text="its engine does not know how")
-    code = -code if said.get("signal") else code
-    told = code == -15 or "exit with status code 143" in line.text  # horovodrun's
-    return _ended(process, code, source, time=line.time, by="launcher" if told else "")
 
 
 _OF_ROW: dict[str, Callable[[str], object]] = {
@@ -198,7 +178,7 @@ class _Reader:
         self._lines: list[Line] = []  # those of no agent
         self._mpi: dict[object, tuple[Line, str]] = {}
         self._hydra: list[Death] = []  # by Intel's mpirun, which kills those that are left
-        self._failed = False  # a task of srun or horovodrun, which then kill the others
+        self._failed = False  # a task of srun, which then kills the others
         self._sum: Death | None = None  # of Ray's memory monitor
         self._verdict: Stop | None = None  # the last one of `oddrank run`
         for line in (line for line in log.lines if line.reader in ("launcher", "told")):
@@ -286,12 +266,21 @@ class _Reader:
         yield Stop(by, source, line.time, why=told)
 
     def _ended(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
-        death = _told(found.groupdict(), line, source)
-        if "exit with status code" in line.text:  # horovodrun kills those that are left
-            by = "launcher" if self._failed else death.by
-            death = replace(death, by=by, among=death.signal == 9)
-            self._failed |= death.signal not in (9, 15)
-        yield death
+        """Reads a row of _ENDS."""
+        said = found.groupdict()
+        rank, pid, code = (_number(said.get(name)) for name in ("rank", "pid", "code"))
+        local = line.process.rank if line.word == "Child process with PID" else None
+        label = (said.get("label") or "") if local is None else f"local rank {local}"
+        rank = line.process.rank if rank is None and not label else rank
+        process = Process(rank, line.process.host, pid, label)
+        if name := said.get("name"):
+            code = -next(n for word, n in tracebacks.SIGNALS.items() if name in word)
+        if code is None:
+            yield Death(process, "exit", source, line.time, text="its engine does not know how")
+        else:
+            code = -code if said.get("signal") else code
+            by = "launcher" if code == -15 else ""
+            yield _ended(process, code, source, time=line.time, by=by)
 
     def _deepspeed(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
         # The command is always that of the last process, whichever it was that ended.

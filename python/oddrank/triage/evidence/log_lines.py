@@ -52,13 +52,11 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
             "failed (exitcode:|closing signal SIG|death signal, shutting down|"
             "forcefully exiting via|exitcode  :|error_file:|rank      :|host      :|time      :|"
             "will restart worker group|srun: error:|slurmstepd: error:|called MPI_Abort|"
-            "died from signal|exited with code|crashed with exit code|Worker proc |"
+            "died from signal|exited with code|Worker proc |"
             "died, exit code|Child process with PID|exits with return code|"
             "exit code 137| Killed       |running low on memory|Worker unexpectedly exits|"
             "Worker exits unexpectedly|node has died|node has crashed|memory pressure (OOM)|"
-            "Peer host:| exit with status code | status failed cmd |"
-            " Aborted       | Segmentation fault      | killed     | segmentation fault |"
-            ": job killed|walltime limit"
+            "Peer host:| Aborted       | Segmentation fault      |: job killed|walltime limit"
         ),
     ),
     "tracebacks": (
