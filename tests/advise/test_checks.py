@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from oddrank.advise import checks
 from oddrank.advise.checks import Process
-from oddrank.advise.variables import TABLE
-from oddrank.run.collect.sources import SHOWN
+from oddrank.advise.variables import SHOWN, TABLE
 from texts import rows
 
 JOB = {"world": 16, "local_world": 8, "nodes": 2, "processors": 64, "of_host": 64,

@@ -118,7 +118,6 @@ def test_the_manifest_lists_what_the_folder_has_and_only_the_owner_reads_it(job,
     sizes = {str(path.relative_to(node(out))): path.stat().st_size for path in files}
     del sizes["manifest.json"]
     assert {file["name"]: file["bytes"] for file in listed} == sizes
-    assert "environment.json" in sizes
     assert manifest(out)["complete"]
 
 

@@ -74,11 +74,11 @@ def test_a_real_rank_without_oddrank_is_found_by_its_variables(tmp_path, monkeyp
     name = f"oddrank-test-{os.getpid()}"
     more = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "TORCHELASTIC_RUN_ID": name,
             "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "NCCL_DEBUG": "INFO",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "NCCL_RAS_ADDR": "here:1",
             "API_TOKEN": "secret"}  # fmt: skip
     with process(FORKS, more, tmp_path) as running:
         found = find.find([name], "node1", time.monotonic() + 600, Stop())
     (one,) = found.target.ranks
     assert (one.rank, one.local_rank, one.world, one.pid) == (3, 1, 4, running.pid)
-    assert one.environ["NCCL_DEBUG"] == "INFO"
+    assert one.environ["NCCL_RAS_ADDR"] == "here:1"
     assert "API_TOKEN" not in one.environ

@@ -55,7 +55,7 @@ def test_of_a_job_under_torchrun_a_packed_folder_gives_the_verdict_of_the_live_j
         job.wait()
     found = names(out)
     assert sum(name.endswith(".process.json") for name in found) == 4
-    assert {"manifest.json", "states.json", "cgroups.json", "environment.json"} <= found
+    assert {"manifest.json", "states.json", "cgroups.json"} <= found
     archive = shutil.make_archive(str(tmp_path / "packed"), "gztar", node(out).parent)
     of_archive = verdict(archive)
     assert of_archive == verdict(node(out)) == verdict(out)

@@ -132,7 +132,7 @@ def test_a_kill_of_last_week_in_the_kernel_s_log_makes_no_second_job(tmp_path):
     assert [(s.cause.name, ranks(s.processes)) for s in found.suspects] == [("dead", (1,))]
 
 
-@pytest.mark.parametrize("kind", ["collect", "process", "cgroups", "environment"])
+@pytest.mark.parametrize("kind", ["collect", "process", "cgroups"])
 def test_a_broken_file_is_a_note(tmp_path, kind):
     broken = [{}, {"ranks": 5}, {"cgroups": [{}]}, {"rank": "x"}]
     for content in (*broken, *([{**PROCESS, "state": "odd"}] if kind == "process" else [])):
@@ -140,7 +140,7 @@ def test_a_broken_file_is_a_note(tmp_path, kind):
         text = json.dumps({**schema, **content, **schema})
         found, notes = noted(collected.KIND, tmp_path / "x", text.encode())
         assert not [fact for fact in found if not isinstance(fact, Identity)], content
-        assert len(notes) == (kind != "environment"), content
+        assert len(notes) == 1, content
 
 
 def test_an_archive_beside_the_folder_that_it_was_made_of_is_read_once(tmp_path):

@@ -7,11 +7,10 @@ import click
 from oddrank import launch, render
 from oddrank.advise import checks
 from oddrank.advise.checks import Process
-from oddrank.advise.variables import TABLE
+from oddrank.advise.variables import SHOWN, TABLE
 from oddrank.cli import fail_on_option, json_option
 from oddrank.errors import LaunchError
 from oddrank.report import Report
-from oddrank.run.collect.sources import SHOWN
 
 COLUMNS = ("variable", "what it does")
 _MOST_VALUE = 24  # characters in the table; the JSON has all

@@ -11,6 +11,13 @@ _VALUES = {
     "LEVEL": "LOC/NVL/NVB/C2C/PIX/PXB/PXN/P2C/PHB/SYS/NET/DIS/0..",
     "BOOL": "y/yes/1/t/true/n/no/0/f/false",
 }
+SHOWN = frozenset((
+    *settings.SETTINGS, "CUDA_VISIBLE_DEVICES", "NCCL_RAS_ADDR", "TORCHELASTIC_ERROR_FILE",
+    "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID",
+    "TORCH_FR_BUFFER_SIZE", "TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DUMP_TEMP_FILE",
+    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+))  # fmt: skip
+"""The white list: values of other variables may be secrets."""
 _NUMBER = re.compile(r"[+-]?(0x[0-9a-f]{1,16}|[0-9]{1,20})", re.IGNORECASE)
 
 

@@ -54,10 +54,10 @@ def command(job: tuple[str, ...], folder: Path, limit: int, deadline: float) -> 
       oddrank triage /shared/evidence                  which rank is to blame
 
     Reads oddrank's records, dumps of torch's flight recorder, NCCL RAS (twice), nvidia-smi -q, the
-    kernel's log, cgroups, /proc of each rank, torchelastic's error files, and variables of a white
-    list. Writes DIR/JOB/HOST, and in it manifest.json: what was read, and what could not be read
-    and why. It needs no oddrank in the job: without records it finds ranks by their variables. JOB:
-    as PATH of `oddrank trace where`, or the name of a job.
+    kernel's log, cgroups, /proc of each rank, and torchelastic's error files. Writes DIR/JOB/HOST,
+    and in it manifest.json: what was read, and what could not be read and why. It needs no oddrank
+    in the job: without records it finds ranks by their variables. JOB: as PATH of `oddrank trace
+    where`, or the name of a job.
 
     Each source has a deadline and a process of its own: one that hangs is named and left out. A
     signal keeps what is done by then.

@@ -18,7 +18,7 @@ from oddrank.errors import LaunchError, OddrankError
 from oddrank.finding import grouped
 from oddrank.run.collect import children
 from oddrank.run.collect.children import Say, Stop, Task
-from oddrank.run.collect.sources import NAMES, Rank, Target, chosen
+from oddrank.run.collect.sources import NAMES, Rank, Target
 from oddrank.run.collect.sources.process import parent_of
 from oddrank.trace import jobs
 from oddrank.trace.ranks import snapshots
@@ -28,6 +28,7 @@ _MOST_PROCESSES = 8192
 _CHUNKS = 16
 _DEEPEST = 64
 _MOST_NAMES = 5
+_MOST_TEXT = 4096
 
 
 @dataclass
@@ -152,8 +153,9 @@ def _read_variables(pids: Sequence[int], say: Say) -> None:
             environ = {name: value for name, equals, value in pairs if equals}
             parent = parent_of(pid)
             if started and started == job.start_time(pid):
+                kept = {name: environ[name][:_MOST_TEXT] for name in NAMES & environ.keys()}
                 one = {"pid": pid, "started": started, "uid": owner, "parent": parent,
-                       "environ": chosen(environ, NAMES)}  # fmt: skip
+                       "environ": kept}  # fmt: skip
                 say({**one, **_place(environ, parent)})
 
 

@@ -30,7 +30,7 @@ from oddrank.trace import jobs
 
 SOURCES: tuple[Source, ...] = (
     process.SOURCE, records.SOURCE, nccl_ras.SOURCE, torch_files.FLIGHT_RECORDER, host.NVIDIA_SMI,
-    host.KERNEL_LOG, host.CGROUPS, torch_files.TORCHELASTIC, host.ENVIRONMENT,
+    host.KERNEL_LOG, host.CGROUPS, torch_files.TORCHELASTIC,
 )  # fmt: skip
 """All sources of evidence. Their shares of --limit sum up to 1."""
 SCHEMA = "oddrank.collect/1"

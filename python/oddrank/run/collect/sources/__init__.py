@@ -15,36 +15,19 @@ from typing import Any
 
 from oddrank.errors import OddrankError
 from oddrank.finding import size_text
-from oddrank.launch.launchers import LAUNCHERS
 from oddrank.machine import small_file
-from oddrank.machine.settings import SETTINGS
 from oddrank.run.collect.children import Say
 
 _PIECE = 1 << 20
-# Variables of ranks that say where evidence is, and those that may be shown.
+# Variables of ranks that say where evidence is.
 FLIGHT_FILE = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 FLIGHT_PIPE = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
 ERROR_FILE = ("TORCHELASTIC_ERROR_FILE",)
 RAS = ("NCCL_RAS_ADDR",)
-_HOMES = ("HOME", "XDG_CACHE_HOME")
-_LAUNCH = tuple(
-    name
-    for row in LAUNCHERS
-    for names in (row.rank, row.world, row.local_rank, row.local_world, row.node, row.nodes)
-    for name in names.split()
-)
-# Names of jobs and attempts, numbers and addresses: no secrets.
-_JOB = (
-    "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-    "TORCHELASTIC_MAX_RESTARTS", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_JOB_NODELIST",
-    "SLURM_RESTART_COUNT", "CUDA_VISIBLE_DEVICES", "ODDRANK_DIR", "ODDRANK_JOB",
-    "ODDRANK_TRACE_MB", "TORCH_FR_BUFFER_SIZE",
-)  # fmt: skip
-SHOWN = frozenset((*SETTINGS, *_LAUNCH, *_JOB, *FLIGHT_FILE, *FLIGHT_PIPE, *ERROR_FILE, *RAS))
-"""The white list: values of other variables may be secrets."""
-NAMES = SHOWN | set(_HOMES)
-"""Those that sources use. They stay in this process."""
-_MOST_TEXT = 4096
+NAMES = frozenset((
+    *FLIGHT_FILE, *FLIGHT_PIPE, *ERROR_FILE, *RAS, "NCCL_RAS_ENABLE", "HOME", "XDG_CACHE_HOME",
+))  # fmt: skip
+"""Those that sources use. They stay in this process: values of others may be secrets."""
 
 
 @dataclass(frozen=True)
@@ -228,8 +211,3 @@ def copy(sink: Sink, file: str | Path, name: str, owner: int | None = None) -> b
 def iso(seconds: float) -> str:
     """Returns a time as 2026-11-23T15:04:05.123456+00:00."""
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")
-
-
-def chosen(environ: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
-    """Returns the variables with these names; a very long value is cut."""
-    return {name: environ[name][:_MOST_TEXT] for name in sorted(names & environ.keys())}

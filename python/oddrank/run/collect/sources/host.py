@@ -1,8 +1,7 @@
-"""What the node itself says: `nvidia-smi -q`, cgroups, memory, versions and load, its kernel."""
+"""What the node itself says: `nvidia-smi -q`, its cgroups, its kernel."""
 
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -11,9 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from oddrank._version import __version__
-from oddrank.machine import settings, small_file, xid
-from oddrank.run.collect.sources import SHOWN, Sink, Source, Target, chosen, iso
+from oddrank.machine import small_file, xid
+from oddrank.run.collect.sources import Sink, Source, Target, iso
 
 _CGROUPS = "oddrank.cgroups/1"
 _ROOT = Path("/sys/fs/cgroup")
@@ -34,7 +32,6 @@ _CGROUP_FILES = {
     "cpu": ("cpu.stat", "cpu.cfs_quota_us", "cpu.cfs_period_us"),
 }  # fmt: skip
 _MOST_CGROUPS = 512
-_ENVIRONMENT = "oddrank.environment/1"
 _MOST_OF_LOG = 1 << 20
 _ENTRY = re.compile(r"\d+,\d+,(\d+),[^;]*;(.*)")
 
@@ -104,45 +101,8 @@ def _folders(pid: int) -> list[tuple[str, Path]]:
     return found
 
 
-def _environment(target: Target, _: object, sink: Sink) -> None:
-    sink.at("/proc")
-    memory = (line.partition(":") for line in small_file("/proc/meminfo").splitlines())
-    data = {
-        "schema": _ENVIRONMENT,
-        "host": target.host,
-        "time": time.time(),
-        "kernel": platform.release(),
-        "machine": platform.machine(),
-        "python": platform.python_version(),
-        "oddrank": __version__,
-        "driver": settings.driver(),
-        "uptime": small_file("/proc/uptime"),
-        "load": small_file("/proc/loadavg"),
-        "boot_id": small_file("/proc/sys/kernel/random/boot_id"),
-        "memory": {name: value.strip() for name, _, value in memory},
-        "pressure": {
-            name: small_file(f"/proc/pressure/{name}") for name in ("cpu", "io", "memory")
-        },
-        "shm": _space("/dev/shm"),
-        "ranks": {str(rank.rank): chosen(rank.environ, SHOWN) for rank in target.ranks},
-    }
-    sink.put("environment.json", json.dumps(data).encode())
-    for rank in target.living:
-        if not rank.environ:
-            sink.lacks(f"/proc/{rank.pid}/environ", "its variables were not readable")
-
-
-def _space(folder: str) -> dict[str, int]:
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return {}
-    return {"bytes": found.f_blocks * found.f_frsize, "free": found.f_bavail * found.f_frsize}
-
-
 NVIDIA_SMI = Source("nvidia-smi", 15.0, 0.01, _nvidia_smi)
 CGROUPS = Source("cgroups", 5.0, 0.01, _cgroups)
-ENVIRONMENT = Source("environment", 5.0, 0.01, _environment)
 
 
 def _kernel_log(target: Target, _: object, sink: Sink) -> None:

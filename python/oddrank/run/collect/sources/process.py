@@ -1,4 +1,4 @@
-"""Reads what /proc says of each rank: states, threads, where they wait in the kernel, limits."""
+"""Reads what /proc says of each rank: states, threads, where they wait in the kernel."""
 
 import json
 import os
@@ -15,8 +15,8 @@ _MOST_THREADS = 2048
 _LARGEST = 1 << 20  # a file of the kernel is never longer
 # No memory map, no command line, no variables: they are long, or may hold secrets. What is first
 # waits for no lock of the process's memory.
-_FILES = ("status", "wchan", "syscall", "stack", "io", "limits", "schedstat", "oom_score", "cgroup")
-_OF_THREAD = ("wchan", "syscall", "stack")
+_WHERE = ("wchan", "syscall", "stack")
+_FILES = ("status", *_WHERE)
 
 
 def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
@@ -51,7 +51,9 @@ def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
         "state": _word(first.get(rank.pid, ("",))[0], letter),
         "status": status,
         "threads": [
-            _thread(rank.pid, tid, first[tid], second[tid]) for tid in threads if second[tid][0]
+            _thread(rank.pid, tid, first[tid][0], second[tid][0])
+            for tid in threads
+            if second[tid][0]
         ],
         "files": {},
     }
@@ -80,19 +82,12 @@ def _word(before: str, letter: str) -> str:
     return LIVES.get(letter, "running")
 
 
-def _thread(
-    pid: int, tid: int, before: tuple[str, int, int, int], now: tuple[str, int, int, int]
-) -> dict[str, Any]:
+def _thread(pid: int, tid: int, before: str, letter: str) -> dict[str, Any]:
     folder = f"/proc/{pid}/task/{tid}"
-    found: dict[str, Any] = {
-        "tid": tid,
-        "name": small_file(f"{folder}/comm"),
-        "state": _word(before[0], now[0]),
-        "letter": now[0],
-        "cpu_s": (now[1] - before[1]) / os.sysconf("SC_CLK_TCK"),
-    }
+    name, state = small_file(f"{folder}/comm"), _word(before, letter)
     # small_file(): not all are for everybody; what is missing for the process is noted once.
-    return found | {name: text for name in _OF_THREAD if (text := small_file(f"{folder}/{name}"))}
+    where = {name: text for name in _WHERE if (text := small_file(f"{folder}/{name}"))}
+    return {"tid": tid, "name": name, "state": state, **where}
 
 
 def parent_of(pid: int) -> int:
@@ -102,5 +97,5 @@ def parent_of(pid: int) -> int:
 
 
 SOURCE = Source(
-    "process", 6.0, 0.03, _work, lambda target: {r.name: r for r in target.living} or {"": None}
+    "process", 6.0, 0.04, _work, lambda target: {r.name: r for r in target.living} or {"": None}
 )
