@@ -47,7 +47,6 @@ _FIRST_SECONDS = 10.0
 # A resolver may never answer.
 _LOOK_SECONDS = 1.0
 _CONNECT_SECONDS = 0.4
-_MOST_ADDRESSES = 2
 # Bound by the first rank of the host that prints, until its process ends.
 _held: list[socket.socket] = []
 
@@ -154,54 +153,51 @@ def _is_first() -> bool:
 
 
 def _look(host: str, port: int) -> str:
-    """Returns what is wrong with the address: the surest answer known within _LOOK_SECONDS."""
-    # (how sure, answer). The thread may still add some after this function has returned.
+    """Returns what is wrong with the address, as far as it is known within _LOOK_SECONDS."""
+    # The thread may still add an answer after this function has returned.
     seen = [
-        (0, f"no name server says which address {host} has:"
-            f" getent hosts {host}; cat /etc/resolv.conf  (on this host)")
-    ]  # fmt: skip
+        f"no name server says which address {host} has:"
+        f" getent hosts {host}; cat /etc/resolv.conf  (on this host)"
+    ]
     looking = threading.Thread(target=_look_into, args=(host, port, seen), daemon=True)
     looking.start()
     looking.join(_LOOK_SECONDS)
-    return max(seen, key=lambda one: one[0])[1]
+    return seen[-1]
 
 
-def _look_into(host: str, port: int, seen: list[tuple[int, str]]) -> None:
+def _look_into(host: str, port: int, seen: list[str]) -> None:
     try:
-        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        # The resolver puts an address that can't be reached behind the others.
+        address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         seen.append(
-            (1, f"the name can't be resolved ({why}): is MASTER_ADDR typed right?"
-                f" getent hosts {host}")
-        )  # fmt: skip
+            f"the name can't be resolved ({why}): is MASTER_ADDR typed right? getent hosts {host}"
+        )
         return
-    for family, kind, protocol, _, place in places[:_MOST_ADDRESSES]:
-        seen.append((2, f"{place[0]} has not answered yet"))
-        seen.append(_knock(family, kind, protocol, place))
+    seen.append(f"{address} has not answered yet")
+    failed = _knock(str(address), port, _CONNECT_SECONDS)
+    if failed is None:
+        why = f"answers at port {port}, but is no store of this job: does another job use it?"
+    elif isinstance(failed, ConnectionRefusedError):
+        why = (
+            f"refuses connections to port {port}: nobody listens there. Was rank 0 started, and is"
+            f" MASTER_PORT its port? ss -ltn | grep {port}  (on that host)"
+        )
+    else:
+        silent = isinstance(failed, TimeoutError)
+        why = "never answered" if silent else f"can't be reached ({failed.strerror})"
+        why += f": is the host up, and no firewall between? ping {address}; nc -zv {address} {port}"
+    seen.append(f"{address} {why}")
 
 
-def _knock(family: int, kind: int, protocol: int, place: tuple[object, ...]) -> tuple[int, str]:
-    address, port = place[:2]
+def _knock(host: str, port: int, seconds: float) -> OSError | None:
+    """Returns why the host does not answer at the port; None if it does."""
     try:
-        with socket.socket(family, kind, protocol) as door:
-            door.settimeout(_CONNECT_SECONDS)
-            door.connect(place)
-    except ConnectionRefusedError:
-        return 5, (
-            f"{address} refuses connections to port {port}: nobody listens there. Was rank 0"
-            f" started, and is MASTER_PORT its port? ss -ltn | grep {port}  (on that host)"
-        )
+        with socket.create_connection((host, port), seconds):
+            return None
     except OSError as error:
-        silent = isinstance(error, TimeoutError)
-        why = "never answered" if silent else f"can't be reached ({error.strerror})"
-        return 4 if silent else 3, (
-            f"{address} {why}: is the host up, and no firewall between?"
-            f" ping {address}; nc -zv {address} {port}"
-        )
-    return 6, (
-        f"{address} answers at port {port}, but is no store of this job: does another job use it?"
-    )
+        return error
 
 
 class Rendezvous:
@@ -315,11 +311,9 @@ def _no_answer(address: str) -> str:
     hosts, port, _ = _native.core().control_parse_address(address)
     why = "no address"
     for host in hosts:
-        try:
-            with socket.create_connection((host, port), _TRY_SECONDS):
-                return ""
-        except OSError as error:
-            why = f"no answer from {host} at port {port} ({error.strerror or error})"
+        if (error := _knock(host, port, _TRY_SECONDS)) is None:
+            return ""
+        why = f"no answer from {host} at port {port} ({error.strerror or error})"
     return why
 
 
