@@ -75,6 +75,13 @@ ROWS = {
     "two looks": (suspect("host-stuck", "stacks-awaited-still"), [], ["oddrank run"]),
     "two looks before it was ended":
         (suspect("host-stuck", "stacks-awaited-still"), [STOP], ["before its end"]),
+    "behind": (suspect("host-stuck", "behind"), [], ["--deadline", "py-spy"]),
+    "in the kernel": (suspect("host-stuck", "held"), [], ["/proc/PID/stack"]),
+    "not come": (suspect("never-joined", "others-joined"), [], ["nc", "--deadline"]),
+    "not come to localhost":
+        (suspect("never-joined", "others-joined", raised="only here"), [], ["loopback"]),
+    "ended before it came": (suspect("never-joined", "launcher-ended-it"), [], ["launcher"]),
+    "opened no store": (replace(died("exception", "E: no"), stage="join"), [], ["MASTER_PORT"]),
     "stopped": (suspect("host-stopped"), [], ["host-stopped"]),
     "stopped, of no known pid": (suspect("host-stopped", processes=(Process(3),)), [],
                                  ["host-stopped"]),
@@ -139,7 +146,7 @@ def test_each_step_is_shown_where_evidence_points_there(golden):
     keys |= {text.partition("{")[0][:40]: cause.name for cause in rows for text in cause.next}
     shown, wrong = [], []
     for name, (found, facts, expected) in ROWS.items():
-        lines = next_steps(found, view(facts))
+        lines = next_steps(found, view(facts), who="rank 3", home="n0", address="n0", port=2)
         made = [key for line in lines for begin, key in keys.items() if line.startswith(begin)]
         if made != expected or len(set(lines)) != len(expected):
             wrong.append(f"{name}: {made}, not {expected}")

@@ -18,29 +18,6 @@ from oddrank.triage.view import view
 _NOBODY = Who("rank")
 _MOST_TOLD = 4
 _WHILE_IT_HANGS = "while it hangs: py-spy dump --pid PID  (on {host})"
-# Rule, end, cause or situation -> steps; the first key that fits counts. They replace the steps of
-# the cause's row, or follow all others if that row has none.
-_NEXT: dict[str, tuple[str, ...]] = {
-    "no-store": (
-        "ss -ltnp | grep $MASTER_PORT: does another process have the port?  (on {host})",
-        "oddrank doctor; dmesg -T | tail  (on {host})",
-    ),
-    "exception": (
-        "start the same command on that host with one process: does it raise again?  (on {host})",
-        "oddrank doctor; dmesg -T | tail  (on {host})",
-    ),
-    "dead": (
-        "torchrun --redirects 3 --log-dir DIR, or srun --output %t.log  (its last words)",
-        "strace -f -k -e trace=exit_group COMMAND  (on {host}, if it ended by itself)",
-    ),
-    "behind": ("again with a longer --deadline", _WHILE_IT_HANGS),
-    "host-stuck": ("dmesg -T | tail  (on {host})",),
-    "own-link": ("ip -s link; ping another node  (on {host})",),
-    "launcher-ended-it": (
-        "how it ended: the launcher's last lines on {host}", *causes.GUARD_LOST.next,
-    ),
-    "loopback": ("export MASTER_ADDR={home}  (on every host, instead of {address})",),
-}  # fmt: skip
 _KEPT_AWAY: tuple[Level, str] = ("medium", "healthy ranks may be unable to join, too")
 OPEN_FILES = Row(
     "open-files", "unknown", "{missing} did not come, but may be healthy: {limits}", _KEPT_AWAY,
@@ -114,14 +91,11 @@ def _finding(one: Suspect, victims: Sequence[RankState], run: RunState) -> Findi
         one, who=who, waiting=tuple(waiting), support=tuple(points), raised=only,
         stage="" if one.rule == "behind" else one.stage,
     )  # fmt: skip
-    ended = one.death.how if one.death and one.cause is causes.DEAD else ""
-    in_store = ended == "exception" and one.stage == JOIN
-    keys = ("no-store" * in_store, "loopback" * bool(only), one.rule, ended, one.cause.name)
     address, port = run.master or ("MASTER_ADDR", "MASTER_PORT")
     steps = next_steps(
-        told, view(()), next((_NEXT[key] for key in keys if key in _NEXT), ()),
-        who=who, host=who.host or (states[0].host if states else ""), home=run.states[0].host,
-        address=address, port=port, launchers=", ".join(sorted({s.host for s in _orphans(run)})),
+        told, view(()), who=who, host=who.host or (states[0].host if states else ""),
+        home=run.states[0].host, address=address, port=port,
+        launchers=", ".join(sorted({s.host for s in _orphans(run)})),
     )  # fmt: skip
     return replace(finding(told, steps), stage=one.stage)
 

@@ -414,7 +414,7 @@ LINK_CUT = Cause("link-cut", "hub",
     _text("broken", "{name} {be} broken: no word from [it|them], stopped or cut off the"
           " network{step}{waiters}",
           own_link="{host} lost all other nodes at once: its own network is cut{step}"),
-    ("ping {host}",), drains_node=lambda suspect: True)
+    ("ping {host}; ip -s link  (there)",), drains_node=lambda suspect: True)
 LOST_EACH_OTHER = Cause("lost-each-other", "hub",
     _text("broken", "{host} and the host of rank 0 lost each other{step}; both live"),
     ("do large packets pass? ping -c 3 -M do -s 1472 {home}  (on {host})",
@@ -426,10 +426,7 @@ NEVER_JOINED = Cause("never-joined", "hub",
     _text("missing", "{name} [has|have] never joined: no process of [it|them] has reached rank"
           " 0{waiters}",
           launcher_ended_it="{name} never joined: [its|their] launcher ended the job{step}, as it"
-          " does when a rank dies: {first}"),
-    ("did the launcher start {who}?",
-     "nc -zv {address} {port}  (there: is rank 0's port reached?)",
-     "if the import of torch is slow there: --deadline 300"))
+          " does when a rank dies: {first}"))
 UNREACHABLE_ROOT = Cause("unreachable-root", "hub",
     _text("broken", "{name} {be} broken: no way to rank 0{step}: {first}"),
     ("look for a firewall on {home}: nft list ruleset; iptables -L",

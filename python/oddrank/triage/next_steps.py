@@ -5,7 +5,7 @@ A row of causes.py has what fits it always; a row here what fits where its condi
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from oddrank.triage import causes
@@ -88,7 +88,8 @@ STEPS: tuple[Step, ...] = (
          "df -h /dev/shm  (on {host}; a container needs more: docker run --shm-size, or"
          " --ipc=host)"),
     Step("/proc/PID/stack",
-         lambda c: c.suspect.cause is causes.HOST_STUCK and c.suspect.leaf_class == "disk",
+         lambda c: c.suspect.cause is causes.HOST_STUCK
+         and (c.suspect.leaf_class == "disk" or c.suspect.rule == "held"),
          "cat /proc/{pid}/stack  (on {host}, as root); dmesg -T | grep -e nfs -e Lustre"),
     Step("lock files", lambda c: c.suspect.leaf_class == "file-lock",
          "find ~/.cache/torch_extensions /tmp/torchinductor_* -name '*lock*' -mmin +10  (on {host};"
@@ -96,7 +97,19 @@ STEPS: tuple[Step, ...] = (
     Step("flight-recorder-dump",
          lambda c: any(key.startswith("flight-recorder-dump:") for key in c.advice),
          "add the dumps that the log names: {dumps}"),
-    Step("py-spy", lambda c: c.waits and not c.has_stack,
+    Step("launcher", lambda c: c.suspect.rule == "launcher-ended-it",
+         "how it ended: the launcher's last lines on {host}; dmesg -T | grep -i 'killed process'"),
+    Step("loopback", lambda c: c.suspect.rule == "others-joined" and bool(c.suspect.raised),
+         "export MASTER_ADDR={home}  (on every host, instead of {address})"),
+    Step("nc", lambda c: c.suspect.rule == "others-joined" and not c.suspect.raised,
+         "did the launcher start {who}? nc -zv {address} {port}  (there: is rank 0's port"
+         " reached?)"),
+    Step("--deadline", lambda c: c.suspect.rule in {"behind", "others-joined"}
+         and not c.suspect.raised,
+         "again with --deadline 300, if it only takes long"),
+    Step("MASTER_PORT", lambda c: c.suspect.stage == "join" and c.ended == "exception",
+         "ss -ltnp | grep $MASTER_PORT: does another process have the port?  (on {host})"),
+    Step("py-spy", lambda c: (c.waits and not c.has_stack) or c.suspect.rule == "behind",
          f"{_STACKS} {{pid}} > rank.txt  (on {{host}}, {{when}})"),
     Step("ncclras", lambda c: c.waits and bool(c.view.counts),
          "ncclras -v > ras1; sleep 30; ncclras -v > ras2  (on any node of the job)  [NCCL 2.24+]"),
@@ -168,13 +181,10 @@ LAST: tuple[Step, ...] = (
 )  # fmt: skip
 
 
-def next_steps(
-    suspect: Suspect, view: View, own: Sequence[str] = (), **words: object
-) -> tuple[str, ...]:
-    """Returns what to set or type next: the most telling first, at most four lines and `own`.
+def next_steps(suspect: Suspect, view: View, **words: object) -> tuple[str, ...]:
+    """Returns what to set or type next: the most telling first, at most four lines.
 
-    own: the command's own steps. They replace those of the cause's row; if the row has none, they
-    come last and are not cut. words: further words that the texts may have in braces.
+    words: further words that the texts may have in braces.
     """
     case = Case(suspect, view)
     words = _words(case) | words
@@ -182,11 +192,8 @@ def next_steps(
         [step.text.format(**words) for step in steps if step.when(case)]
         for steps in (FIRST, STEPS, LAST)
     )
-    row = suspect.cause.next
-    mine = (own or row) if row else ()
-    behind = () if row else own
-    found = [*first, *(text.format(**words) for text in mine), *others][:_MOST]
-    found += (text.format(**words) for text in behind)
+    row = (text.format(**words) for text in suspect.cause.next)
+    found = [*first, *row, *others][:_MOST]
     return tuple(found or (last[:1] if suspect.processes or case.ended else ()))
 
 
