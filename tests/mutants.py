@@ -57,7 +57,7 @@ def changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str, object]]:
             yield node, "value", not node.value
         elif isinstance(node, ast.If):
             yield node, "test", ast.Constant(value=False)
-        elif isinstance(node, ast.Return) and node.value is not None:
+        elif isinstance(node, ast.Return) and not isinstance(node.value, ast.Constant | None):
             yield node, "value", ast.Constant(value=None)
 
 
