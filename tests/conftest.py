@@ -23,7 +23,7 @@ import owned
 import slurm as slurm_cluster
 from golden import Golden
 from job_marker import starts_a_job
-from oddrank.run import pytest_plugin
+from oddrank.marker import plugin
 from patience import PATIENCE
 from texts import source  # noqa: F401 (a fixture)
 
@@ -129,7 +129,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell makes background processes, and their children, ignore Ctrl-C.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if pytest_plugin.HERE is None:  # of a rank of a test all variables are meant
+    if plugin.HERE is None:  # of a rank of a test all variables are meant
         worker = getattr(config, "workerinput", {}).get("workerid", "")
         config.add_cleanup(partial(environment.remove, environment.clean(worker)))
         owned.adopt_orphans()
@@ -192,7 +192,7 @@ def _on_its_own(request: pytest.FixtureRequest) -> Iterator[None]:
 
     Those of fixtures of wider scope, which have begun before, live on.
     """
-    if pytest_plugin.HERE is not None:
+    if plugin.HERE is not None:
         yield
         return
     # It must have begun before: a test's parameter may ask for it later.

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from netns import Host
-from oddrank.run.marker import warm
+from oddrank.marker import warm
 from patience import PATIENCE
 
 # Variables that Python reads when it starts: their processes must be fresh.

@@ -23,7 +23,7 @@ from typing import Any
 import forked
 from launchers import LAUNCHERS, RANK_VARIABLES, Launcher, Order
 from netns import PATH, Host
-from oddrank.run.marker.warm import Forked
+from oddrank.marker.warm import Forked
 from patience import PATIENCE
 from processes import Marked, Process, held_port, injected
 from reports import valid

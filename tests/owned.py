@@ -28,7 +28,7 @@ _OWNERS = (subprocess.Popen, multiprocessing.popen_fork.Popen)
 _MOST_STACKS = 40
 # Processes that serve many tests: module, and where it keeps the pid.
 _SERVANTS = {
-    "oddrank.run.marker.warm": "_parent.pid",
+    "oddrank.marker.warm": "_parent.pid",
     "multiprocessing.resource_tracker": "_resource_tracker._pid",
     "multiprocessing.forkserver": "_forkserver._forkserver_pid",
 }
@@ -106,7 +106,7 @@ def _servants() -> set[int]:
     for module, place in _SERVANTS.items():
         with suppress(KeyError, AttributeError):  # not imported, none begun
             found.add(attrgetter(place)(sys.modules[module]))
-    keeper = getattr(sys.modules.get("oddrank.run.marker.rank_start"), "_keeper", None)
+    keeper = getattr(sys.modules.get("oddrank.marker.rank_start"), "_keeper", None)
     if keeper is not None and keeper.cache_info().currsize:
         found.add(keeper().pid)
     return found

@@ -65,7 +65,7 @@ def test_each_rank_has_a_row_with_its_step_its_rate_and_its_line_or_is_called_de
     # The one with the fewest steps comes first.
     pids = [(rank, int(row[1])) for rank, row in cells_in(text).items()]
     assert pids == [(1, begun[1].pid), (0, begun[0].pid)]
-    assert re.search(r"train\.py:\d+ train", text)
+    assert re.search(r"train \(train\.py:\d+\)", text)
     begun[1].send_signal(signal.SIGKILL)
     begun[1].wait()
     ended = shown(folder, "--once", "--every", "0.5")

@@ -21,17 +21,17 @@ from _pytest.config import default_plugins
 
 from oddrank import job
 from oddrank.launch.launchers import LAUNCHERS
-from oddrank.run.marker import leftovers, warm
-from oddrank.run.marker.protocol import MOST_TEXT
-from oddrank.run.marker.warm import Forked
+from oddrank.marker import leftovers, warm
+from oddrank.marker.protocol import MOST_TEXT
+from oddrank.marker.warm import Forked
 
 _START = (
     "import sys; sys.path[:] = eval(sys.argv.pop());"
-    " from oddrank.run.marker import rank_process; rank_process.main(int(sys.argv[1]))"
+    " from oddrank.marker import rank_process; rank_process.main(int(sys.argv[1]))"
 )
 # What every rank imports, besides torch.
 _WARM = (
-    "oddrank.run.marker.rank_process", "oddrank.run.pytest_plugin", "oddrank.trace.arm",
+    "oddrank.marker.rank_process", "oddrank.marker.plugin", "oddrank.trace.arm",
     *(f"_pytest.{name}" for name in default_plugins),
 )  # fmt: skip
 _NEEDED = 32 << 20  # bytes that must be free in /dev/shm for each record there
@@ -343,7 +343,7 @@ def _fork(
     takes_torch = "torch" in sys.modules or "process_group" in item.fixturenames
     modules = (*_WARM, *(warm.TORCH if takes_torch else ()))
     return warm.parent(modules, _plain_environment()).fork(
-        [("oddrank.run.marker.rank_process:main", ["fd:3"])],
+        [("oddrank.marker.rank_process:main", ["fd:3"])],
         environ=environ, descriptors=descriptors, argv=sys.argv, cwd=cwd,
     )  # fmt: skip
 

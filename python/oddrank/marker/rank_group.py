@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from oddrank.run.marker import leftovers, rank_start, warm
-from oddrank.run.marker.protocol import DUMP, shortened
-from oddrank.run.marker.rank_start import Rank, drain
+from oddrank.marker import leftovers, rank_start, warm
+from oddrank.marker.protocol import DUMP, shortened
+from oddrank.marker.rank_start import Rank, drain
 
 # After the first failure the other ranks may end by themselves, or fail too, until they have used
 # no CPU for _IDLE seconds, and not longer than _SETTLE: NCCL spins while it waits.
@@ -176,7 +176,7 @@ class RankGroup:
             with suppress(OSError):
                 rank.dump = shortened(rank.stacks.read_text(errors="replace"))
         # Imported here: only a failure takes the judge.
-        from oddrank.run.marker.evidence import evidence
+        from oddrank.marker.evidence import evidence
 
         self.evidence = evidence(self.ranks, records)
 

@@ -58,7 +58,7 @@ def sleep():
 def tell_from_a_fork():
     order = dict(descriptors=[0, 1, 2], argv=[""], cwd="/")
     parent = of_this()
-    calls = [("run.warm_programs:show_color", [])]
+    calls = [("marker.warm_programs:show_color", [])]
     parent.fork(calls, environ={**os.environ, "COLOR": "blue"}, **order).wait()
     parent.close()
     show_environment()

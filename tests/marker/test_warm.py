@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from oddrank.run.marker import rank_start, warm
+from oddrank.marker import rank_start, warm
 from patience import PATIENCE
 from texts import texts
 
-MODULES = ("numpy", "run.warm_programs")
+MODULES = ("numpy", "marker.warm_programs")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def fork(parent, tmp_path):
     def start(function, *arguments, more=(), environ=None, **how):
         with open(tmp_path / "out", "w+b") as out, open(os.devnull, "rb") as nothing:
             process = parent.fork(
-                [(f"run.warm_programs:{function}", arguments)],
+                [(f"marker.warm_programs:{function}", arguments)],
                 environ={**os.environ, **(environ or {})},
                 descriptors=[nothing.fileno(), out.fileno(), out.fileno(), *more],
                 argv=["train.py", "--lr"], cwd=str(tmp_path), **how,
@@ -98,12 +98,12 @@ def test_one_warm_parent_serves_until_a_variable_changes_that_python_reads_at_it
 def test_a_warm_parent_that_was_killed_forks_no_more_and_says_so(when):
     made = warm.WarmParent.start(MODULES, os.environ)
     order = dict(environ=os.environ, descriptors=[0, 1, 2], argv=[""], cwd="/")
-    process = made.fork([("run.warm_programs:sleep", [])], **order)
+    process = made.fork([("marker.warm_programs:sleep", [])], **order)
     os.kill(made.pid, signal.SIGKILL)
     if when == "after its end":
         os.waitid(os.P_PID, made.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(warm.Cold, match="ended"):
-        made.fork([("run.warm_programs:sleep", [])], **order)
+        made.fork([("marker.warm_programs:sleep", [])], **order)
     process.kill()
     made.close()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from oddrank import _native
 from oddrank.errors import type_and_text
 from oddrank.inputs import Item, Notes
-from oddrank.run.marker.rank_start import Rank
+from oddrank.marker.rank_start import Rank
 from oddrank.trace import ranks as records
 from oddrank.trace.jobs import SUFFIX
 from oddrank.triage.evidence import record

@@ -113,7 +113,7 @@ FAILING = {
 @pytest.mark.parametrize("name", FAILING)
 def test_why_a_test_failed_is_told(pytester, name):
     if name == "a rank that hangs in its imports":
-        pytester.makeconftest("import oddrank.run.marker.rank_group as g; g._IMPORT = 5.0")
+        pytester.makeconftest("import oddrank.marker.rank_group as g; g._IMPORT = 5.0")
     pytester.makepyfile(TEXTS[name])
     done = pytester.runpytest_subprocess()
     done.assert_outcomes(failed=1)
@@ -128,13 +128,13 @@ def test_a_pytest_that_is_paused_beyond_the_deadline_blames_no_rank(pytester):
 
 def test_loading_the_plugin_imports_nothing_but_itself():
     code = (
-        "import sys, pytest; before = set(sys.modules); import oddrank.run.pytest_plugin;"
+        "import sys, pytest; before = set(sys.modules); import oddrank.marker.plugin;"
         " print(*sorted(set(sys.modules) - before))"
     )
     done = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert set(done.split()) <= {
-        "oddrank", "oddrank._version", "oddrank.errors", "oddrank.forks", "oddrank.run",
-        "oddrank.run.pytest_plugin",
+        "oddrank", "oddrank._version", "oddrank.errors", "oddrank.forks", "oddrank.marker",
+        "oddrank.marker.plugin",
     }  # fmt: skip
 
 

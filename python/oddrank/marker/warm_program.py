@@ -3,8 +3,8 @@
 import sys
 
 if __name__ == "__main__":
-    __name__ = "oddrank.run.marker.warm_program"
+    __name__ = "oddrank.marker.warm_program"
     sys.path[:] = eval(sys.argv.pop())
-    from oddrank.run.marker import warm
+    from oddrank.marker import warm
 
     warm.begin(int(sys.argv[1]), sys.argv[2:])

@@ -140,14 +140,14 @@ def _is_ours(mark: pytest.Mark) -> bool:
 def pytest_unconfigure() -> None:
     import sys
 
-    if HERE is None and (start := sys.modules.get("oddrank.run.marker.rank_start")):
+    if HERE is None and (start := sys.modules.get("oddrank.marker.rank_start")):
         start.end_helpers()
 
 
 def _run(item: pytest.Function, mark: pytest.Mark) -> None:
     count, deadline, fresh = _arguments(item, *mark.args, **mark.kwargs)
     # Imported here: a pytest without such tests never loads it.
-    from oddrank.run.marker import failure, rank_group
+    from oddrank.marker import failure, rank_group
 
     group = rank_group.RankGroup(item, count, deadline, fresh)
     group.run()

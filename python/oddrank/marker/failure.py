@@ -14,9 +14,9 @@ import pytest
 from oddrank import _native
 from oddrank.errors import type_and_text
 from oddrank.finding import grouped, ranks_text
-from oddrank.run.marker.evidence import Evidence
-from oddrank.run.marker.rank_group import RankGroup
-from oddrank.run.marker.rank_start import Rank, is_failure
+from oddrank.marker.evidence import Evidence
+from oddrank.marker.rank_group import RankGroup
+from oddrank.marker.rank_start import Rank, is_failure
 from oddrank.triage import causes, findings, verdict, words
 from oddrank.triage.facts import Death, Fact, Frame, Process, Source, Stack, World
 from oddrank.triage.facts import ranks as ranks_of
@@ -28,7 +28,7 @@ from oddrank.triage.view import view
 _TELLING = ("end", "held", "others")
 _TELLING_TOO = (causes.DEVICE, causes.GIL_HELD)
 _MOST_FRAMES = 40  # of a stack
-_HIDDEN = ("/_pytest/", "/pluggy/", "/oddrank/run/marker/", "<frozen ", "<string>")
+_HIDDEN = ("/_pytest/", "/pluggy/", "/oddrank/marker/", "<frozen ", "<string>")
 _said_cold: set[str] = set()
 
 

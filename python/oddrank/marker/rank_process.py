@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from oddrank.machine import end_with
-from oddrank.run.marker.protocol import DUMP, shortened
+from oddrank.marker.protocol import DUMP, shortened
 
 _MOST_FRAMES = 32
 _MOST_WARNINGS = 50
@@ -60,11 +60,9 @@ def main(descriptor: int) -> None:
 
         Armed(None, OVERHEAD)
 
-    from oddrank.run import pytest_plugin
+    from oddrank.marker import plugin
 
-    pytest_plugin.HERE = pytest_plugin.Ranks(
-        plan["rank"], plan["world"], plan["folder"], plan["deadline"]
-    )
+    plugin.HERE = plugin.Ranks(plan["rank"], plan["world"], plan["folder"], plan["deadline"])
     pytest.main(plan["args"], plugins=[here])
     sys.stdout.flush()
     here.ends()

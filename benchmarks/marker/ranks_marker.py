@@ -1,6 +1,6 @@
 """Measures what pytest's plugin costs: its load, and a test in 4 ranks beside other ways.
 
-Load: milliseconds of `import oddrank.run.pytest_plugin` in a Python that has imported pytest,
+Load: milliseconds of `import oddrank.marker.plugin` in a Python that has imported pytest,
 beside pytest's own import; target <= 5 ms. Tests: each inits a process group and makes an
 all_reduce, and is measured after the first one of its session; target <= 1 s and <= 1 s of CPU.
 """
@@ -22,7 +22,7 @@ import harness
 MORE = 4  # tests after the first
 LOADS = {
     "import pytest": "pytest",
-    "import oddrank.run.pytest_plugin": "oddrank.run.pytest_plugin",
+    "import oddrank.marker.plugin": "oddrank.marker.plugin",
 }
 _SUM = "    x = torch.ones(1)\n    dist.all_reduce(x)\n    assert x.item() == 4\n"
 _IMPORTS = "import pytest, torch\nimport torch.distributed as dist\n"
