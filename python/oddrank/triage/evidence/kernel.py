@@ -32,7 +32,6 @@ _HEADERS = tuple(
         rf"\[\w{{3}} \w{{3}} +\d+ {_CLOCK} \d{{4}}\] ",
         rf"(?:\w+ *:\w+ *: )?\[?{_ISO}\]? (?:(?P<host>[\w.-]+) {_PROGRAM} {_BOOT}?)?",
         rf"(?:<\d+>)?[A-Z][a-z]{{2}} +\d+ {_CLOCK}(?:\.\d+)? (?P<host>[\w.-]+) {_PROGRAM} {_BOOT}?",
-        rf"\[\w{{3}} \d+ \d{{4}} {_CLOCK}\] \[\w+\] \[tid \d+\] ",
         rf"\d{{9,11}}\.\d{{3,6}} (?P<host>[\w.-]+) {_PROGRAM} {_BOOT}?",
         r"\d+,\d+,\d+,[-c][^;]{0,200};",
         rf"(?:<\d+>|\w+ *:\w+ *: )?{_BOOT}(?:(?P<host>[\w.-]+) kernel: )?",
@@ -79,6 +78,8 @@ class Rule:
 
 
 _NIC = r"(?P<device>[\w.-]{1,40})"
+# What a driver, networkd, NetworkManager or a bond writes before the state of a link.
+_LINK = rf"(?:^|[\s(]){_NIC}\)?:? (?:Port: \d+ |NIC |carrier: )*"
 _PCI = r"(?P<device>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
 _SLOT = r"(?P<device>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"
 _OOM = "out of memory: the kernel killed {name}"
@@ -94,12 +95,9 @@ RULES: tuple[Rule, ...] = (
     # GPUs and NVSwitches
     Rule("xid", "NVRM: ", XID, alone=True),
     Rule("fallen", "NVRM: ",
-          rf"NVRM: +GPU (?:at )?(?:PCI:)?{_SLOT}(?:\.\d)?: GPU has fallen off the bus", alone=True),
-    Rule("fallen", "NVRM: ", rf"NVRM: +The NVIDIA GPU {_SLOT}\.\d\s*$", alone=True),
+          rf"NVRM: +(?:The NVIDIA )?GPU (?:at )?(?:PCI:)?{_SLOT}(?:\.\d)?"
+          r"(?:: GPU has fallen off the bus|\s*$)", alone=True),
     Rule("sxid", "SXid (PCI", SXID, alone=True),
-    Rule("sxid-fm", "detected NVSwitch",
-          r"detected NVSwitch (?P<name>fatal|non-fatal) error (?P<code>\d+) on fid \d+ on "
-          r"NVSwitch pci bus id (?P<device>[0-9a-fA-F:.]+)", alone=True),
     Rule("gpu", "NVRM: ", r"NVRM: GPU (?P<device>[0-9a-fA-F:.]+): RmInitAdapter failed",
           "it could not be initialised", "GPU {}", fatal=True, alone=True),
     Rule("nvlink", "NVRM: ", r"NVRM: (?P<name>knvlink\w+: .*(?:[Ff]ailed|error))",
@@ -111,19 +109,12 @@ RULES: tuple[Rule, ...] = (
           rf"\b(?:xe|i915) {_PCI}: \[drm\] .*(?:Timedout job|GPU HANG)", "", "GPU {}", fatal=True,
           alone=True),
     # Links
-    Rule("link", " carrier", rf"^{_NIC}: [Ll]ost carrier", "it lost its link"),
-    Rule("link", " carrier", rf"^{_NIC}: [Gg]ained carrier", ends=True),
-    Rule("link", "ink down|ink Down|ink is |ink DOWN",
-          rf"(?:^|\s){_NIC}:? (?:Port: \d+ )?(?:NIC )?[Ll]ink (?:is )?(?:[Dd]own|DOWN)\b",
-          "it lost its link"),
-    Rule("link", "ink up|ink Up|ink is |ink UP",
-          rf"(?:^|\s){_NIC}:? (?:Port: \d+ )?(?:NIC )?[Ll]ink (?:is )?(?:[Uu]p|UP)\b", ends=True),
-    Rule("link", "link disconnected|link connected",
-          rf"device \({_NIC}\): (?:carrier: )?link disconnected", "it lost its link"),
-    Rule("link", "link disconnected|link connected",
-          rf"device \({_NIC}\): (?:carrier: )?link connected", ends=True),
-    Rule("link", "link status definitely down",
-          r"\(slave (?P<device>\S+)\): link status definitely down", "it lost its link"),
+    Rule("link", "ink down|ink Down|ink is |ink DOWN|link disconnected|definitely down|ost carrier",
+          rf"{_LINK}(?:[Ll]ost carrier|[Ll]ink (?:is |status definitely )?"
+          r"(?:[Dd]own|DOWN|disconnected)\b)", "it lost its link"),
+    Rule("link", "ink up|ink Up|ink is |ink UP|link connected|definitely up|ained carrier",
+          rf"{_LINK}(?:[Gg]ained carrier|[Ll]ink (?:is |status definitely )?"
+          r"(?:[Uu]p|UP|connected)\b)", ends=True),
     Rule("power", "insufficient power", rf"{_PCI}: .*Detected insufficient power on the PCIe slot",
           "its PCIe slot gives too little power", "network card {}", alone=True),
     Rule("ib-flap", "Port module event", rf"(?:{_PCI}: .*)?Port module event\[error\]: .*",
@@ -287,11 +278,8 @@ def _trouble(rule: Rule, found: re.Match[str]) -> Trouble | None:
         return xid(int(found[2][:6]), found[3], found[1])
     if rule.kind == "fallen":
         return xid(79, "", device or "")
-    if rule.kind.startswith("sxid"):
-        if rule.kind == "sxid":
-            slot, code, how, rest = found.groups()
-        else:  # the fabric manager's
-            how, code, slot, rest = (*found.groups(), "")
+    if rule.kind == "sxid":
+        slot, code, how, rest = found.groups()
         shown, fatal = f"NVSwitch {pci_slot(slot)}", how.lower() == "fatal"
         return Trouble("sxid", f"SXid {code}{rest}"[:_TEXT], source, None, shown, code, fatal)
     kind, name = rule.kind, device
