@@ -69,7 +69,8 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
             "aborting with error : HSA|Terminating process because the JAX|*** SIG|EI0002|EI0006|"
             "hccl fftsplus t|Duplicate GPU detected|TPU session error|!!!! FATAL ERROR|"
             "terminated with signal|terminated with exit code|CUDA_ERROR_ECC|CUDA_ERROR_NVLINK|"
-            "Unhandled exception: |SignalException: Process |following async exception: "
+            "Unhandled exception: |SignalException: Process |following async exception: |"
+            "Exception raised from "
         ),
         ("Last error:", -1),
         ("*** Process received signal", -2),

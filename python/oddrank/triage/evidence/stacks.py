@@ -1,7 +1,6 @@
 """Reads stacks: py-spy, faulthandler, gdb, pystack, profiling.sampling, tracebacks and others.
 
-Facts: Stack and Identity. Deaths are made from logs; native_sites() gives the frames of C++
-exceptions in a piece of text, for the reader of logs.
+Facts: Stack and Identity. Deaths are made from logs.
 """
 
 import os
@@ -80,14 +79,6 @@ class _Frames(tuple[Frame, ...]):
 
 def _frames(stack: Iterable[tuple[str, str, int | None, bool]]) -> tuple[Frame, ...]:
     return _Frames(Frame(*frame) for frame in stack)
-
-
-def native_sites(text: bytes) -> Iterator[tuple[str, tuple[Frame, ...]]]:
-    """Yields the last line of each C++ exception in a piece of a log, and the frames by c10."""
-    found = _native.core().read_stack_text(text)
-    for kind, _, _, stack, _, last in found["errors"]:
-        if kind == "native":
-            yield last, _frames(found["stacks"][stack])
 
 
 def _last(item: Item) -> int:

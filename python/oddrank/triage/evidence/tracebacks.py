@@ -14,7 +14,7 @@ from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.inputs import Item, Notes
 from oddrank.triage import timeline
-from oddrank.triage.evidence import Kind, lines, log_lines, stacks
+from oddrank.triage.evidence import Kind, lines, log_lines
 from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.facts import Child, Death, Fact, Frame, Process, Source, Stop, Trouble
 
@@ -96,9 +96,11 @@ _ABORTS = (
     "malloc(): ", "free(): invalid", "Memory access fault by GPU", "HW Exception by GPU",
     "aborting with error : HSA", "Terminating process because the JAX",
 )  # fmt: skip
-# So many lines behind an exception are searched for its frames, as other ranks print, too; and so
-# many exceptions of a log are: the others say the same.
-_NEAR, _MOST_SITES = 400, 32
+# Where a C++ exception was raised, so many lines behind its text at most, as c10 writes it.
+_RAISED_FROM = re.compile(r"Exception raised from (.+) at (\S+):(\d+)")
+_NEAR = 10
+# So many exceptions of a log are read once more: the others say the same.
+_MOST_SITES = 32
 _WORKERS = re.compile(r"DataLoader worker \(pid(?:\(s\))? (\d[\d, ]{0,200})\)")
 _NUMBER = re.compile(r"\((\d+)\)")
 # Text of an error -> kind of trouble. These are faults of hardware, not of code.
@@ -106,9 +108,10 @@ _HARDWARE = {
     "uncorrectable ECC error": "ecc", "NVLink error": "nvlink", "an unrecoverable": "gpu",
     "GPU is lost": "gpu", "fallen off the bus": "gpu",
 }  # fmt: skip
-# Lines behind an exception that say why it was raised.
+# Lines behind an exception that say why it was raised, or where.
 _REASONS = frozenset({"EI0002", "EI0006", "hccl fftsplus t", "Duplicate GPU detected",
-                      "TPU session error", "!!!! FATAL ERROR"})  # fmt: skip
+                      "TPU session error", "!!!! FATAL ERROR",
+                      "Exception raised from "})  # fmt: skip
 _NCCL_TROUBLE = (
     (re.compile(r"Got completion (?:from peer (\S+) )?with (?:status=|error )(\d+)"), "network"),
     (re.compile(r"Got async event : (.+)"), "network"),
@@ -217,32 +220,15 @@ def _bare(item: Item, but: Callable[[int], bool] = lambda number: False) -> Iter
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for log in log_lines.read(items, notes):
         yield from log_lines.identities(log)
-        facts = list(log_lines.clocked([log], _Words(log).facts()))
-        yield from _with_sites(log, facts)
-        # The workers whose end an exception of their process tells of.
-        for fact in (fact for fact in facts if isinstance(fact, Death)):
+        for fact in log_lines.clocked([log], _Words(log).facts()):
+            yield fact
+            # The workers whose end an exception of their process tells of.
+            if not isinstance(fact, Death):
+                continue
             for found in _WORKERS.finditer(fact.text):
                 for pid in found[1].replace(",", " ").split():
                     worker = Process(None, fact.process.host, int(pid))
                     yield Child(worker, fact.process, fact.source, "DataLoader worker")
-
-
-def _with_sites(log: Log, facts: Sequence[Fact]) -> Iterator[Fact]:
-    """Adds to deaths by C++ exceptions the frames that c10 prints behind their texts."""
-    wanting = {
-        number: range(fact.source.line, fact.source.line + _NEAR)
-        for number, fact in enumerate(facts)
-        if isinstance(fact, Death) and fact.how == "abort" and not fact.site and fact.source.line
-    }
-    wanting = dict(itertools.islice(wanting.items(), _MOST_SITES))
-    near_text = dict(lines.lines(log.item, {n for near in wanting.values() for n in near}))
-    for number, fact in enumerate(facts):
-        if isinstance(fact, Death) and number in wanting:
-            near = "\n".join(near_text.get(n, "") for n in wanting[number])
-            sites = (site for text, site in stacks.native_sites(near.encode()) if fact.text in text)
-            yield replace(fact, site=next(sites, ()))
-        else:
-            yield fact
 
 
 class _Words:
@@ -422,7 +408,14 @@ class _Words:
         )  # fmt: skip
 
     def _last_error(self, line: Line, text: str) -> None:
-        """NCCL's or HCCL's reason follows an exception that only says that there was one."""
+        """NCCL's or HCCL's reason, or c10's place, follows an exception that does not say it."""
+        if found := _RAISED_FROM.search(text):
+            site = (Frame(found[1], found[2], int(found[3])),)
+            for key, death in self._deaths.items():
+                behind = line.number - (death.source.line or 0)
+                if key[0] == line.writer and not death.site and behind < _NEAR:
+                    self._deaths[key] = replace(death, site=site)
+            return
         blocks = self._done.get(line.writer)
         for key, death in self._deaths.items() if text and not blocks else ():
             near = key[0] == line.writer or line.writer == (None,) * len(line.writer)
