@@ -1,4 +1,4 @@
-"""NCCL_DEBUG=INFO: identities, the calls of each rank side by side, and failed connections."""
+"""NCCL_DEBUG=INFO: identities, how many calls each rank made, and failed connections."""
 
 from oddrank.triage.evidence.nccl_debug import KIND
 from oddrank.triage.facts import Counts, Identity, World
@@ -10,18 +10,18 @@ from triage.told import check
 log = reader(KIND)
 
 
-def init(rank, size=4, comm="0xabc", host="n1", prefix=""):
+def init(rank, size=4, comm="0xabc", host="n1"):
     bus = f"{rank + 1:x}b000"
     return (
-        f"{prefix}{host}:{100 + rank}:{200 + rank} [{rank}] NCCL INFO comm 0x5{rank}00 rank {rank} "
+        f"{host}:{100 + rank}:{200 + rank} [{rank}] NCCL INFO comm 0x5{rank}00 rank {rank} "
         f"nranks {size} cudaDev {rank} nvmlDev {rank} busId {bus} commId {comm} - Init COMPLETE\n"
     )
 
 
-def coll(rank, count, *, op="AllReduce", elements=64, root=0, dtype=7, size=4, prefix=""):
+def coll(rank, count, *, size=4):
     return (
-        f"{prefix}n1:{100 + rank}:{300 + rank} [{rank}] NCCL INFO {op}: opCount {count:x} "
-        f"sendbuff 0x7f recvbuff 0x7f count {elements} datatype {dtype} op 0 root {root} "
+        f"n1:{100 + rank}:{300 + rank} [{rank}] NCCL INFO AllReduce: opCount {count:x} "
+        "sendbuff 0x7f recvbuff 0x7f count 64 datatype 7 op 0 root 0 "
         f"comm 0x5{rank}00 [nranks={size}] stream 0x55\n"
     )
 

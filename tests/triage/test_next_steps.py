@@ -124,10 +124,10 @@ ROWS = {
     "a flap": (fault("ib-flap", "ib6"), [], ["ibstat", "NCCL_DEBUG", "oddrank selftest"]),
     "a gpu that stands": (suspect("gpu-stopped"), [], ["dmesg", "nvidia-smi", "oddrank selftest"]),
     "a program's fault": (fault("xid", "GPU 0", "application"), [], ["CUDA_LAUNCH_BLOCKING"]),
-    "calls differ": (suspect("mismatch", waiting=(RANK,)), [], ["TORCH_DISTRIBUTED_DEBUG", "COLL"]),
+    "calls differ": (suspect("mismatch", waiting=(RANK,)), [], ["TORCH_DISTRIBUTED_DEBUG"]),
     "calls differ at a known place":
         (suspect("mismatch", at=Call(7, "barrier", site=(Frame("f"),))), [], ["oddrank run"]),
-    "lost": (LOST, [NCCL], [*STUCK_KEYS, "COLL"]),
+    "lost": (LOST, [NCCL], STUCK_KEYS),
     "lost on gloo": (LOST, [GLOO], STUCK_KEYS),
     "lost, and oddrank run saved it": (LOST, [GLOO, SAVED], ["saved", "py-spy"]),
     "lost, and a log names dumps": (LOST, [DUMP, GLOO], ["flight-recorder-dump", *STUCK_KEYS]),

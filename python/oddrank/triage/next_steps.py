@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oddrank.triage import causes
-from oddrank.triage.facts import ON_HOST, Activity, Advice, Process
+from oddrank.triage.facts import Activity, Advice, Process
 from oddrank.triage.suspects import Suspect
 from oddrank.triage.view import View
 
@@ -49,9 +49,6 @@ class Case:
         self.has_kernel_log = any(t.kind in _GPU_KINDS or t.kind == "oom" for t in view.troubles)
         # Whether oddrank's recorder was on.
         self.recorded = any(isinstance(fact, Activity) for fact in view.facts)
-        # Calls may be NCCL's unless all that is known is of another back end.
-        backends = {p.backend for members in view.progress.values() for p in members.values()}
-        self.may_use_nccl = not backends or bool(backends - ON_HOST)
 
     def says(self, *words: str) -> bool:
         """Returns whether the death's text, or a file that supports the suspicion, has a word."""
@@ -165,9 +162,6 @@ STEPS: tuple[Step, ...] = (
          and (c.waits or c.suspect.cause in (causes.INFINITE_LOOP, causes.MOVING)
               or c.suspect.rule == "told-to-end"),
          _RUN),
-    Step("COLL", lambda c: c.may_use_nccl
-         and c.suspect.cause in (causes.MISMATCH, causes.UNKNOWN) and bool(c.suspect.waiting),
-         f"NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL NCCL_DEBUG_FILE=nccl.%h.%p{_TIMING}"),
 )  # fmt: skip
 
 # If no other step fits: the first of these that does.

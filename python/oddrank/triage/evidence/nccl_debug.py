@@ -1,7 +1,7 @@
-"""Reads the lines of NCCL_DEBUG=INFO: who is who, what each rank called, and failed connections.
+"""Reads the lines of NCCL_DEBUG=INFO: who is who, who calls, and failed connections.
 
-With NCCL_DEBUG_SUBSYS=COLL each call prints its opCount. Calls that differ at the same opCount of a
-communicator are a mismatch; the last opCounts are counts, as RAS has them: they blame nobody.
+With NCCL_DEBUG_SUBSYS=COLL each call prints its opCount. The last ones are counts, as RAS has them:
+they blame nobody.
 """
 
 import re
@@ -14,21 +14,7 @@ from oddrank.inputs import Item, Notes
 from oddrank.machine.xid import pci_slot
 from oddrank.triage.evidence import Kind
 from oddrank.triage.evidence.lines import any_tells, matching, words
-from oddrank.triage.evidence.nccl_ras import op_name
-from oddrank.triage.facts import (
-    Call,
-    Counts,
-    Fact,
-    Group,
-    Identity,
-    Mismatch,
-    Process,
-    Source,
-    Trouble,
-    Variant,
-    World,
-)
-from oddrank.triage.matching import Signature, first_difference
+from oddrank.triage.facts import Counts, Fact, Identity, Process, Source, Trouble, World
 
 _WORDS = words(
     "opCount ", "- Init COMPLETE", "- Init START", "NCCL WARN NET", "Got completion from peer",
@@ -47,8 +33,7 @@ _INIT = re.compile(
 _ID = re.compile(r"commId (0x[0-9a-f]+)")
 _PARENT = re.compile(r"parent (0x[0-9a-f]+) (?:splitCount|childCount) (-?\d+) color (-?\d+)")
 _COLL = re.compile(
-    r"(?P<op>\w+): opCount (?P<count>[0-9a-f]+) sendbuff \S+ recvbuff \S+ count (?P<elements>\d+) "
-    r"datatype (?P<dtype>\d+) op \d+ root (?P<root>-?\d+) comm (?P<comm>0x[0-9a-f]+) "
+    r"(?P<op>\w+): opCount (?P<count>[0-9a-f]+) .* comm (?P<comm>0x[0-9a-f]+) "
     r"\[nranks=(?P<size>\d+)\]"
 )
 _COMPLETION = re.compile(r"Got completion from peer (?P<peer>[^<\s]+)<\d+> with (?:status=|error )"
@@ -69,8 +54,6 @@ _STATUS = {
     13: "the other side was not ready to receive (status 13)",
 }
 _FLUSHED = 5
-_TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
-          "bfloat16", "float8_e4m3", "float8_e5m2")  # fmt: skip
 _MOST_RANKS = 1 << 20
 _PAIR = frozenset({"Send", "Recv"})
 _Key = tuple[str, int, str]
@@ -79,7 +62,7 @@ _Key = tuple[str, int, str]
 
 @dataclass
 class _Rank:
-    """One rank of a communicator: where it is, and what it called: opCount -> calls."""
+    """One rank of a communicator: where it is, and how many calls it has made."""
 
     rank: int
     size: int
@@ -88,8 +71,9 @@ class _Rank:
     source: Source
     gpu: str = ""
     gpu_index: int | None = None
-    calls: dict[int, list[tuple[Call, Source]]] = field(default_factory=dict)
+    calls: int = 0
     pairs: bool = False
+    """Sends and receives are among them: counts of these differ in healthy jobs."""
     complete: bool = False
     """Its communicator was set up."""
 
@@ -97,9 +81,9 @@ class _Rank:
 @dataclass
 class _Job:
     ranks: dict[_Key, _Rank] = field(default_factory=dict)
-    calls: dict[_Key, list[tuple[int, int, Call, bool, Source]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    calls: dict[tuple[_Key, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    """The opCounts of a communicator of a size."""
+    pairs: set[tuple[_Key, int]] = field(default_factory=set)
     addresses: dict[str, str] = field(default_factory=dict)
     """Address -> host."""
     lost: dict[tuple[str, int], list[tuple[str, Source]]] = field(
@@ -121,16 +105,10 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
 def _take(job: _Job, found: re.Match[str], source: Source) -> None:
     host, pid, text = found["host"], int(found["pid"]), found["text"]
     if match := _COLL.search(text):
-        pair, dtype = match["op"] in _PAIR, int(match["dtype"][:4])
-        call = Call(
-            None, op_name(match["op"]),
-            root=int(match["root"]) if match["op"] in ("Broadcast", "Reduce") else None,
-            dtype=_TYPES[dtype] if dtype < len(_TYPES) else f"type {dtype}",
-            sizes=match["elements"], state="enqueued",
-        )  # fmt: skip
-        count = int(match["count"][:16], 16)
-        key = (host, pid, match["comm"])
-        job.calls[key].append((count, int(match["size"][:9]), call, pair, source))
+        key = (host, pid, match["comm"]), int(match["size"][:9])
+        job.calls[key].append(int(match["count"][:16], 16))
+        if match["op"] in _PAIR:
+            job.pairs.add(key)
     elif match := _INIT.search(text):
         bus, nvml = match["bus"], match["nvml"]
         job.ranks[host, pid, match["comm"]] = _Rank(
@@ -167,7 +145,13 @@ def _communicator(match: re.Match[str]) -> str:
 
 
 def _facts(job: _Job) -> Iterator[Fact]:
-    communicators = _communicators(job)
+    communicators: dict[str, list[_Rank]] = defaultdict(list)
+    for key, rank in job.ranks.items():
+        communicators[rank.communicator].append(rank)
+        called = job.calls.get((key, rank.size), ())
+        # NCCL 2.10 prints opCount 0 in each line.
+        rank.calls = max(called) + 1 if any(called) else len(called)
+        rank.pairs = (key, rank.size) in job.pairs
     everyone = {(rank.process, rank.gpu_index) for rank in job.ranks.values()}
     whole = next(
         (each for each in sorted(communicators.values(), key=len, reverse=True)
@@ -184,91 +168,31 @@ def _facts(job: _Job) -> Iterator[Fact]:
     for name, members in communicators.items():
         own = sorted(members, key=lambda rank: rank.rank)
         if len({rank.rank for rank in own}) == len(own):  # else several have one name
-            yield from _not_begun(name, own, whole is members)
-            yield from _calls(name, own, known, whole is members)
+            yield from _counts(name, own, known, whole=whole is members)
     yield from _lost(job)
     yield from job.troubles
 
 
-def _communicators(job: _Job) -> dict[str, list[_Rank]]:
-    """Returns the ranks of each communicator, with what they called."""
-    found: dict[str, list[_Rank]] = defaultdict(list)
-    for key, rank in job.ranks.items():
-        own = job.calls.get(key, ())
-        uncounted = not any(call[0] for call in own)  # NCCL 2.10 prints opCount 0 in each line
-        for index, (number, size, call, pair, source) in enumerate(own):
-            if size == rank.size:
-                count = index if uncounted else number
-                rank.pairs |= pair
-                rank.calls.setdefault(count, []).append((call, source))
-        found[rank.communicator].append(rank)
-    return found
-
-
-def _not_begun(name: str, members: list[_Rank], whole: bool) -> Iterator[Counts]:
-    """Yields who has begun to set the communicator up, if nobody has come to the end of that."""
+def _counts(
+    name: str, members: list[_Rank], known: Mapping[Process, int], *, whole: bool
+) -> Iterator[Counts]:
+    """Yields who has begun to set a communicator up, if nobody has done so; and calls of each."""
     size = members[0].size
-    if any(rank.complete for rank in members) or len(members) >= size or size > _MOST_RANKS:
-        return
-    begun = {rank.rank for rank in members}
-    counts = tuple((rank, int(rank in begun)) for rank in range(size))
-    processes = tuple(
-        (rank.rank, Process(rank.rank if whole else None, rank.process.host, rank.process.pid))
-        for rank in members
-    )
-    yield Counts(
-        name, "init", counts, members[-1].source, size=size, whole=whole, members=processes
-    )
+    processes = tuple((rank.rank, _process(rank, known)) for rank in members)
+    if not any(rank.complete for rank in members) and len(members) < size <= _MOST_RANKS:
+        begun = {rank.rank for rank in members}
+        counts = tuple((rank, int(rank in begun)) for rank in range(size))
+        yield Counts(
+            name, "init", counts, members[-1].source, size=size, whole=whole, members=processes
+        )
+    called = [rank for rank in members if rank.calls]
+    if called and not any(rank.pairs for rank in called):
+        counts = tuple((rank.rank, rank.calls) for rank in called)
+        yield Counts(name, "", counts, called[0].source, size=size, whole=whole, members=processes)
 
 
 def _process(rank: _Rank, known: Mapping[Process, int]) -> Process:
     return Process(known.get(rank.process), rank.process.host, rank.process.pid)
-
-
-def _calls(
-    name: str, members: list[_Rank], known: Mapping[Process, int], whole: bool
-) -> Iterator[Fact]:
-    """Yields the first call in which ranks differ; else how many calls each has made."""
-    called = [rank for rank in members if rank.calls]
-    if not called or any(rank.pairs for rank in called):
-        return  # sends and receives count, too: counts of pairs differ in healthy jobs
-    ranks = [known.get(rank.process) for rank in members]
-    all_known = tuple(rank for rank in ranks if rank is not None)
-    group = Group(name, all_known if len(all_known) == members[0].size else ())
-    if mismatch := _mismatch(group, called, known):
-        yield mismatch
-        return
-    counts = tuple((rank.rank, max(rank.calls) + 1) for rank in called)
-    yield Counts(
-        name, "", counts, called[0].source, size=members[0].size, whole=whole,
-        members=tuple((rank.rank, _process(rank, known)) for rank in members),
-    )  # fmt: skip
-
-
-def _mismatch(group: Group, called: list[_Rank], known: Mapping[Process, int]) -> Mismatch | None:
-    """Returns the first difference, if all who called are known: others can't be named."""
-    places = sorted({(count, at) for rank in called for count in rank.calls
-                     for at in range(len(rank.calls[count]))})  # fmt: skip
-    issued: dict[int, dict[Signature, list[int]]] = {}
-    for number, (count, at) in enumerate(places):
-        signatures = issued.setdefault(number, defaultdict(list))
-        for index, rank in enumerate(called):
-            for call, _ in rank.calls.get(count, ())[at : at + 1]:
-                size = int(call.sizes[:18])
-                signature = Signature(call.op, call.dtype, size, size, call.root)
-                signatures[signature].append(index)
-    if (found := first_difference(issued)) is None:
-        return None
-    number, differs, several = found
-    count, at = places[number]
-    variants = []
-    for _, indices in several:
-        processes = [called[index].process for index in indices]
-        if not known.keys() >= set(processes):
-            return None
-        call, source = called[indices[0]].calls[count][at]
-        variants.append(Variant(call, tuple(sorted(map(known.__getitem__, processes))), source))
-    return Mismatch(group, count + 1, differs, tuple(variants))
 
 
 def _lost(job: _Job) -> Iterator[Trouble]:
