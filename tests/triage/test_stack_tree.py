@@ -1,8 +1,5 @@
 """Tests the text of --tree: what is common once, and who stands where."""
 
-import os
-import time
-
 from oddrank.triage import tree
 from oddrank.triage.facts import Frame, Process, Stack, Thread
 
@@ -38,22 +35,3 @@ def test_common_frames_come_once_and_processes_are_named_as_far_as_they_are_know
 def test_the_rarest_branch_comes_first():
     found = [*tree.rows({("m", "a"): {1, 2, 3}, ("m", "b"): {0}, ("m",): {9}})]
     assert found == [(0, ("m",), {0, 1, 2, 3, 9}), (1, ("b",), {0}), (1, ("a",), {1, 2, 3})]
-
-
-def test_lines_have_their_text_if_their_file_is_as_old_as_the_job(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("import torch\n\nloss = step()\n")
-    stacks = [Stack((Frame("<module>", str(script), 3),), (Thread(Process(0)),))]
-    changed = script.stat().st_ctime
-    name = f"<module> ({script}:3)"
-    assert tree.tree(stacks, changed + 1).sources == {name: "loss = step()"}
-    assert tree.tree(stacks, changed - 1).sources == {}
-    assert tree.tree(stacks).sources == {}
-
-
-def test_no_pipe_and_no_other_file_of_the_evidence_is_read(tmp_path):
-    os.mkfifo(tmp_path / "pipe.py")
-    (tmp_path / "secret").write_text("word")
-    frames = (Frame("f", str(tmp_path / "pipe.py"), 1), Frame("g", str(tmp_path / "secret"), 1))
-    found = tree.tree([Stack(frames, (Thread(Process(0)),))], time.time() + 60)
-    assert found.sources == {}

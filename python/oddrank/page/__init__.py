@@ -68,8 +68,6 @@ class Tree:
     title: str
     branches: tuple[Branch, ...]
     remarks: tuple[str, ...] = ()
-    sources: Mapping[str, str] = field(default_factory=dict)
-    """Frame -> the text of its line, where it is known."""
 
 
 @dataclass(frozen=True)
@@ -373,7 +371,6 @@ def _tree(tree: Tree) -> dict[str, Any]:
         "rows": rows,
         "more": len(tree.branches) - len(shown),
         "remarks": tree.remarks,
-        "sources": tree.sources,
     }
 
 

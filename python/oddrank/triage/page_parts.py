@@ -31,13 +31,12 @@ def parts(view: View, suspects: Sequence[Suspect], jobs: int) -> Parts:
     size = view.world or max(heard, default=-1) + 1
     culprits = {rank for suspect in suspects for rank in ranks(suspect.processes)}
     waiting = {rank for suspect in suspects for rank in ranks(suspect.waiting)} - culprits
-    began = [each.began for each in view.activities.values() if each.began is not None]
     return Parts(
         waiting=tuple(sorted(waiting)),
         absent=tuple(rank for rank in range(size) if rank not in heard),
         hosts={p.rank: p.host for p in view.processes if p.rank is not None and p.host},
         notes=list(_notes(view)),
-        tree=tree.tree(view.stacks, min(began, default=None)),
+        tree=tree.tree(view.stacks),
         lanes=_lanes(view, culprits),
         events=events,
         tables=tuple(_how_far(view, suspects, culprits)),

@@ -1,17 +1,14 @@
 """Shows the stacks of all processes as one tree: what is common once, and who stands where."""
 
 import re
-import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from oddrank.page import Branch, Tree, short_chain
-from oddrank.trace.tail import source_line
 from oddrank.triage import leaves
 from oddrank.triage.facts import Frame, Stack, Thread
 from oddrank.triage.judges.stacks import who
 
-_MOST_SOURCES, _SOURCES_SECONDS = 2000, 3.0  # frames whose line is looked for, and for how long
 Row = tuple[int, tuple[str, ...], Set[int]]
 _WORDS = {
     "peers": "waits for peers",
@@ -25,26 +22,21 @@ _WORDS = {
 }
 
 
-def tree(stacks: Sequence[Stack], began: float | None = None) -> Tree | None:
+def tree(stacks: Sequence[Stack]) -> Tree | None:
     """Returns the stacks as a tree; None if no thread of Python's is at work in them.
 
-    Inside libraries of communication only the call is shown. began: when the job began: lines of
-    files that are here, and as old as that, get their text.
+    Inside libraries of communication only the call is shown.
     """
     processes = list(dict.fromkeys(t.process for stack in stacks for t in stack.threads))
     numbers = {process: number for number, process in enumerate(processes)}
     paths: dict[tuple[str, ...], set[int]] = defaultdict(set)
-    wanted: dict[str, Frame] = {}
     idle = 0
     for stack in stacks:
         for thread in stack.threads:
             if thread.name != "MainThread" and leaves.is_helper(thread.name, stack.frames):
                 idle += 1
                 continue
-            path, frames = _path(thread, stack.frames)
-            paths[path].add(numbers[thread.process])
-            if len(wanted) < _MOST_SOURCES:
-                wanted |= zip(path[-len(frames) :], frames, strict=True)
+            paths[_path(thread, stack.frames)].add(numbers[thread.process])
     if not paths:
         return None
     branches = [
@@ -54,26 +46,7 @@ def tree(stacks: Sequence[Stack], began: float | None = None) -> Tree | None:
     threads = f"{idle} thread{'s' if idle > 1 else ''}"
     remark = f"left out: {threads} without frames of Python, or waiting for work"
     title = f"stacks of {len(numbers)} process{'es' if len(numbers) != 1 else ''}"
-    sources = _sources(wanted, began) if began else {}
-    return Tree(title, tuple(branches), (remark,) if idle else (), sources)
-
-
-def _sources(wanted: Mapping[str, Frame], began: float) -> dict[str, str]:
-    """Returns the lines of Python files that can be read in time: a file system may not answer.
-
-    Evidence of strangers may name any file: no other goes into a page that people pass on.
-    """
-    found: dict[str, str] = {}
-
-    def read() -> None:
-        for name, frame in wanted.items():
-            if frame.file.endswith(".py"):
-                found[name] = source_line(frame.file, frame.line, int(began * 1e9)) or ""
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    reader.join(_SOURCES_SECONDS)
-    return {name: line for name, line in found.copy().items() if line}
+    return Tree(title, tuple(branches), (remark,) if idle else ())
 
 
 def rows(paths: Mapping[tuple[str, ...], Set[int]]) -> Iterator[Row]:
@@ -122,11 +95,10 @@ def lines(stacks: Sequence[Stack]) -> Iterator[str]:
     yield from made.remarks
 
 
-def _path(thread: Thread, frames: tuple[Frame, ...]) -> tuple[tuple[str, ...], tuple[Frame, ...]]:
-    """Returns a stack from its outermost frame on, cut at the call of a library, and its frames."""
+def _path(thread: Thread, frames: tuple[Frame, ...]) -> tuple[str, ...]:
+    """Returns a stack from its outermost frame on, cut at the call of a library."""
     leaf = leaves.leaf(frames)
-    shown = frames[leaf.cut :][::-1]
-    kept = [leaves.text(frame) for frame in shown]
+    kept = [leaves.text(frame) for frame in frames[leaf.cut :][::-1]]
     word = _WORDS.get(leaf.kind, "")
     if leaf.kind == "peers" and leaf.op and leaf.op not in kept[-1]:
         word = f"{leaf.op}: {word}"
@@ -134,4 +106,4 @@ def _path(thread: Thread, frames: tuple[Frame, ...]) -> tuple[tuple[str, ...], t
         kept[-1] += f" [{word}]"
     if thread.name and thread.name != "MainThread":
         kept.insert(0, f"thread {re.sub(r'[0-9]+', 'N', thread.name)}")
-    return tuple(kept), shown
+    return tuple(kept)
