@@ -6,9 +6,9 @@ A log is scanned once, for the words of all readers together (WORDS).
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -135,8 +135,6 @@ class Log:
     """How many lines the file has."""
     restarted: int = 0
     """The last line at which the launcher started the ranks again."""
-    ends: Mapping[object, int] = field(default_factory=dict)
-    """The last line of each writer with a prefix."""
 
     def of(self, reader: str) -> Iterator[Line]:
         return (line for line in self.lines if line.reader == reader)
@@ -263,8 +261,7 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
             Line(number, reader, word, text, process, writer, seconds, coarse, wall, follows)
         )
     speakers = tuple(dict.fromkeys(known.process(speaker[0]) for speaker in found["speakers"]))
-    ends = {each[0]: each[3] for each in found["speakers"]}
-    return Log(item, tuple(lines), speakers, found["lines"], restarted, ends)
+    return Log(item, tuple(lines), speakers, found["lines"], restarted)
 
 
 def _is_of_launcher(matches: Sequence[Sequence[Any]]) -> bool:

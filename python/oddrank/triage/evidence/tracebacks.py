@@ -480,18 +480,18 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
     windows = {at // _WINDOW + beside for at in told for beside in (-1, 0, 1)}
     near = [(n * _WINDOW, (n + 1) * _WINDOW - 1) for n in sorted(windows) if n >= 0]
     went_on: set[int] = set()
-    # Where nothing near it says so, all behind it counts, if the process wrote there.
+    # Where nothing near it says so, all behind it counts.
     for ranges in (near, [(max(min(told) - _WINDOW, 1), log.count)]):
         said = _progress(log, ranges, left) if left else {}
         for writer, block in left:
             if writer not in said and block.process.rank is not None:  # without a pod or a pid
                 of = (m for own in said.values() for m in own if m[3][0] == block.process.rank)
                 said[writer] = sorted(of)
-        went_on |= {block.number for writer, block in left if _goes_on(block, said[writer])}
+            if _goes_on(block, said[writer]):
+                went_on.add(block.number)
         left = [
             (writer, block) for writer, block in left
-            if block.number not in went_on
-            and log.ends.get(writer, log.count) > block.end + _WINDOW
+            if block.number not in went_on and block.end + _WINDOW < log.count
         ]  # fmt: skip
     return went_on
 
@@ -501,19 +501,15 @@ def _progress(
 ) -> dict[object, list[Any]]:
     """Returns for each writer its lines that tell of progress. of: whose are asked for."""
     said: dict[object, list[Any]] = defaultdict(list)
-    writers = {writer for writer, _ in of}
-    own = {block.process.rank for _, block in of} - {None}
-    needles = [(word, 0) for word in _PROGRESS_WORDS]
-    path = os.fsencode(log.item.path)
+    own = {writer for writer, _ in of} | {block.process.rank for _, block in of} - {None}
     with suppress(OSError, OddrankError):
         for first, last in ranges:
             found = _native.core().scan_lines(
-                path, needles, speakers=False, ranges=[(first, last)],
-                begin=lines.begin(log.item, first),
+                os.fsencode(log.item.path), [(word, 0) for word in _PROGRESS_WORDS],
+                speakers=False, ranges=[(first, last)], begin=lines.begin(log.item, first),
             )  # fmt: skip
             for match in found["matches"]:
-                is_own = match[3] in writers or match[3][0] in own
-                if is_own and not NO_PROGRESS.search(match[2]):
+                if own & {match[3], match[3][0]} and not NO_PROGRESS.search(match[2]):
                     said[match[3]].append(match)
     return said
 
