@@ -165,7 +165,12 @@ def raises():
     raise ValueError("bad label 77 in shard 3")
 
 
+GROUPS = []  # of all ranks, for some faults
+
 DOES = {
+    "in_a_barrier": lambda: dist.monitored_barrier(timeout=timedelta(minutes=20)),
+    "receives": lambda: dist.recv(torch.zeros(8), (RANK + 1) % 4),
+    "in_another_group": lambda: dist.all_reduce(torch.zeros(8), group=GROUPS[0]),
     "raises": raises,
     "exit_0": lambda: sys.exit(0),
     "exit_0_at_once": lambda: os._exit(0),
@@ -191,6 +196,8 @@ def step(i, value):
         left_lock()
     if i == AT and FAULT == "skips_a_save" and RANK != ODD:
         saves(value).result()
+    if i == AT and FAULT == "skips_a_group" and RANK != ODD:
+        dist.new_group()
     if i == AT and FAULT == "trains_beside_its_save":
         trains_beside_its_save(value)
     if i == AT and RANK == ODD:
@@ -210,6 +217,8 @@ def main():
     (FOLDER / f"{RANK}.pid").write_text(str(os.getpid()))
     dist.init_process_group("gloo", timeout=timedelta(minutes=20))
     value = torch.zeros(8)
+    if FAULT == "in_another_group":
+        GROUPS.append(dist.new_group())
     steps = int(sys.argv[3])
     if FAULT in OTHERS_FINISH:
         steps = AT + (FAULT == "one_more" and RANK == ODD)

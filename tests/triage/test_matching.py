@@ -1,6 +1,6 @@
 """The first call in which ranks differ, and what always followed the calls before it."""
 
-from oddrank.triage.matching import Signature, differs, expected, first_difference
+from oddrank.triage.matching import Signature, differs, expected, first_difference, fork
 
 STEP = [Signature("all_reduce", "float32", size) for size in (2048, 1024, 512)]
 REDUCE, ROOT_1 = Signature("all_reduce", "float32", 8), Signature("broadcast", "float32", 8, root=1)
@@ -52,6 +52,21 @@ def test_the_first_difference_says_who_issued_what_the_commonest_first():
     assert first_difference(by_rank([odd], [REDUCE], [unknown], [REDUCE])) == (
         1, "sizes", [(odd, (0, 2)), (REDUCE, (1, 3))],
     )  # fmt: skip
+
+
+def test_ranks_go_different_ways_where_most_that_may_make_a_call_do():
+    every, some = (0, 1, 2, 3), (0, 1, 2)
+    world, message = (Signature("all_reduce 0"), every), (Signature("message"), every)
+    part = (Signature("all_reduce 1"), some)
+    for at, most in enumerate(([message, world], [world, message])):
+        ways = {rank: [world, part] if rank == 2 else most for rank in every}
+        assert fork(ways) == (at, "op", [(0, 1, 3), (2,)])
+    # Who is in no smaller group can't make its call.
+    assert fork({0: [part], 1: [part], 2: [world], 3: [world]}) == (0, "op", [(0, 1), (2,)])
+    # Half of them are no majority, and who has come less far did nothing else.
+    assert fork({0: [message], 1: [message], 2: [world], 3: [world]}) is None
+    assert fork({0: [world, message], 1: [world], 2: [world], 3: [world]}) is None
+    assert fork({}) is None
 
 
 def test_the_same_calls_in_another_order_are_told_from_other_calls():

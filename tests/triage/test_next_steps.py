@@ -22,6 +22,7 @@ from oddrank.triage.facts import (
 from oddrank.triage.next_steps import FIRST, LAST, STEPS, next_steps
 from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import view
+from progress import differ
 
 HERE = Source("job.log")
 RANK = Process(3, "n1", 4711)
@@ -29,6 +30,7 @@ SEEN = Stack((Frame("f", native=True),), (Thread(RANK),))
 ELSEWHERE = Stack((Frame("f"),), (Thread(Process(1)),))
 GONE, STOP = Death(Process(1), "exit", HERE, code=1), Stop("SLURM", HERE)
 OFF, RECORD = Advice("flight-recorder", HERE), Activity(RANK, HERE)
+COMPARED = Advice("compared", HERE)
 DUMP = Advice("flight-recorder-dump:/tmp/x_rank_3", HERE)
 SAVED = Advice("saved:/shared/oddrank-collected/x", HERE)
 OOM = Trouble("oom", "out of memory", HERE, "n1")
@@ -50,6 +52,7 @@ def fault(kind, device, cause="device"):
 
 
 LOST = suspect("unknown", processes=(), waiting=(RANK,), at=Call(7, "all_reduce"))
+DIFFER = differ(7, "op", (Call(7, "barrier", site=(Frame("f"),)), (0,)), (Call(7, "reduce"), (1,)))
 UNSURE = suspect("host-stuck", "stacks-awaited")
 ROWS = {
     "stuck": (suspect("not-entered"), [], STUCK_KEYS),
@@ -125,8 +128,8 @@ ROWS = {
     "a gpu that stands": (suspect("gpu-stopped"), [], ["dmesg", "nvidia-smi", "oddrank selftest"]),
     "a program's fault": (fault("xid", "GPU 0", "application"), [], ["CUDA_LAUNCH_BLOCKING"]),
     "calls differ": (suspect("mismatch", waiting=(RANK,)), [], ["TORCH_DISTRIBUTED_DEBUG"]),
-    "calls differ at a known place":
-        (suspect("mismatch", at=Call(7, "barrier", site=(Frame("f"),))), [], ["oddrank run"]),
+    "calls differ at a known place": (suspect("mismatch", mismatch=DIFFER), [], ["places"]),
+    "calls differ, as torch compared them": (suspect("mismatch"), [COMPARED], ["oddrank run"]),
     "lost": (LOST, [NCCL], STUCK_KEYS),
     "lost on gloo": (LOST, [GLOO], STUCK_KEYS),
     "lost, and oddrank run saved it": (LOST, [GLOO, SAVED], ["saved", "py-spy"]),

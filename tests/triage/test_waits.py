@@ -63,6 +63,10 @@ def leaving(rank, usual):
     return progress(rank, ALL4, enqueued=1, completed=0, open=(call,), backend="gloo")
 
 
+FORK = differ(
+    0, "op", (Call(None, "all_reduce 7 of default_pg"), (0, 1, 3)),
+    (Call(None, "all_reduce 3 of data"), (2,)),
+)  # fmt: skip
 REDUCE, BROADCAST = Call(7, "all_reduce"), Call(7, "broadcast")
 LONE = progress(
     9, Group("37", (), "TENSOR_MODEL_PARALLEL_GROUP"), enqueued=49406, completed=49386,
@@ -159,6 +163,8 @@ def test_calls_that_differ_name_the_odd_side(golden):
     sizes = [Call(7, "all_reduce", sizes=size) for size in ("1024", "1000")]
     by_size = variants((sizes[0], (0, 1, 3)), (sizes[1], (2,)), "sizes")
     known = {"usual": (False, True)}
+    in_other = [done(2, 6), inside(2, 3, group=DATA)]
+    in_other += [done(rank, 2, group=DATA) for rank in (0, 1, 3)]
     check(golden, {
         # Most may be wrong, as after `if rank > 0`: only what came before would tell.
         "the minority": ([*ALL_INSIDE, by_size], ("mismatch", (2,), 1)),
@@ -171,6 +177,11 @@ def test_calls_that_differ_name_the_odd_side(golden):
         "a minority that did as always":
             ([*ALL_INSIDE, variants((BROADCAST, (0, 1, 2)), (REDUCE, (3,)), **known)],
              ("mismatch", (3,), 1)),
+        # Calls of several groups tell of ranks that wait for each other, of no others.
+        "who made another call than most, each waiting for the others":
+            ([*into(7, 0, 1, 3), *in_other, FORK], ("mismatch", (2,), 1)),
+        "a rank that waits for nobody, where others went another way":
+            ([*into(7, 0, 1, 3), done(2, 6), FORK], ("not-entered", (2,), 2)),
         "a difference that all ranks have completed":
             ([*ended(8, 0, 1, 2, 3), by_size], ("outside", (), 0)),
     })  # fmt: skip

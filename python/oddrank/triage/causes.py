@@ -53,6 +53,7 @@ JUST_NOW = 1.0
 _LONGER = 2.0  # so many times as long between two calls as ever before is no pause any more
 _CHOICE = re.compile(r"\[([^]|]*)\|([^]]*)\]")
 _SIZES = re.compile(r"(\d+) vs\.? (\d+)")
+_CONNECT = re.compile(r"connect to [(\[]*([\w.:-]+?)\]?(?::|, )(\d+)")
 _NOT_TOLD = "what was read does not tell"
 _NOTHING = "nothing in what was read tells of a stall or a death"
 # What sentences say of a suspect that comes without them.
@@ -188,12 +189,12 @@ def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
         return "mismatch", f"{name} issued {at}, {never}{waiters(suspect)}"
     usual, *others = found.variants
     of = group_text(suspect.group or found.group)
-    where = f"call {found.seq}" + (f" of {of}" if of else "")
+    where = f" as call {found.seq}" + (f" of {of}" if of else "") if found.seq else ""
     odd = "; ".join(
         f"{ranks_text(v.ranks)} issued {_issued(v.call, found.differs)}" for v in others
     )
     rest = f"{ranks_text(usual.ranks)} issued {_issued(usual.call, found.differs)}"
-    text = f"{odd} as {where}; {rest}"
+    text = f"{odd}{where}; {rest}"
     if found.differs == "order":
         text += ": the same calls, in another order"
     return "mismatch", text
@@ -292,6 +293,13 @@ def _sizes_differ(suspect: Suspect) -> str:
     return f"{name} was sent {what}, and ended: its size or its peer's is wrong, or their calls are"
 
 
+def _lost_peers(suspect: Suspect) -> str:
+    name = count(suspect.waiting) if suspect.waiting else "a process"
+    if to := _CONNECT.search(_said(suspect)[0]):
+        return f"{name} could not connect to {to[1]}:{to[2]}, and {_NOT_TOLD} why"
+    return f"{name} lost a peer, and {_NOT_TOLD} who ended first"
+
+
 _OF_RULES: dict[str, Callable[[Suspect], str]] = {
     "told-to-end": _told_to_end,
     "sizes-differ": _sizes_differ,
@@ -299,10 +307,7 @@ _OF_RULES: dict[str, Callable[[Suspect], str]] = {
         "; ".join([*_said(suspect)[1:_MOST_CALLS], _said(suspect)[0]])
         + f": not the same call, and {_NOT_TOLD} who waits for whom"
     ),
-    "lost-peers": lambda suspect: (
-        f"{count(suspect.waiting) if suspect.waiting else 'a process'} lost a peer, and {_NOT_TOLD}"
-        " who ended first"
-    ),
+    "lost-peers": _lost_peers,
     "not-understood": _not_understood,
     "never-came": lambda suspect: _said(suspect)[0],
 }
@@ -472,6 +477,7 @@ RULES = {
     "gone-without-a-word": "all others lost a peer, and nothing says how it ended",
     "absent-in-store": "the others timed out waiting for its key in the store",
     "without-a-timeout": "the others timed out waiting for somebody, and it did not",
+    "timed-out": "calls timed out, and nothing that was read says who did not come to them",
     "lost-peers": "ranks lost connections, and nothing that was read says who ended first",
     "lost-one-connection": "it lost a connection, and no other rank ended before it",
     "sizes-differ": "a rank was sent more than it expected: its size or its peer's is wrong",
@@ -487,6 +493,7 @@ RULES = {
     "unusual-call": "it issued another call than it always did, and all others did as always",
     "opposed-messages": "two ranks do the same to each other, and each needs the other's part",
     "different-calls": "ranks issued different calls as the same call of a group",
+    "different-ways": "it issued another call than most did after the last that all have ended",
     "threads-share-a-group": "threads of it were in calls of this group at the same time",
     "paused-on-purpose": "a breakpoint makes it wait, as it says itself",
     "held": "the kernel keeps it from running",

@@ -216,6 +216,7 @@ class Variant:
 class Mismatch:
     """Ranks issued different operations at the same sequence number of a group.
 
+    seq: 0: at one place in the order of all their calls, after one that all of the group ended.
     differs: op, dtype, sizes, root, peer or order (the same operations, in another order).
     variants: the commonest first.
     """
@@ -430,7 +431,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A source says that something was off that would have shown more: flight-recorder, ..."""
+    """A source says what setting was off that would have shown more: flight-recorder, stacks, ...
+
+    compared: that torch compared each call before it ran, as it does if told to.
+    """
 
     key: str
     source: Source

@@ -5,7 +5,7 @@ root has one, and not splits that each rank chooses. csrc/triage/flight_dump.cpp
 rules for Flight Recorder dumps, whose names of operations differ.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -76,6 +76,31 @@ def first_difference(
         if how := differs(usual, odd):
             is_reordered = _reordered(issued, seq, usual_ranks[0], odd_ranks[0])
             return seq, "order" if is_reordered else how, variants
+    return None
+
+
+Step = tuple[Signature, Sequence[int]]
+"""What a rank did, and the ranks that may do the same."""
+
+
+def fork(ways: Mapping[int, Sequence[Step]]) -> tuple[int, Differs, list[tuple[int, ...]]] | None:
+    """Returns the first step at which most ranks that may do the same do, and the others do not.
+
+    The ranks of each side, those that do first.
+    """
+    issued: dict[int, dict[Signature, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for rank, way in ways.items():
+        for number, (signature, _) in enumerate(way):
+            issued[number][signature].append(rank)
+    if (found := first_difference(issued)) is None:
+        return None
+    at, how, variants = found
+    for _, most in variants:
+        could = {*ways[most[0]][at][1]}
+        others = [own for _, ranks in variants if ranks != most
+                  if (own := tuple(rank for rank in ranks if rank in could))]  # fmt: skip
+        if others and 2 * len(most) > len(could):
+            return at, how, [most, *others]
     return None
 
 

@@ -12,6 +12,7 @@ from oddrank.triage import causes
 from oddrank.triage.facts import Activity, Advice, Process
 from oddrank.triage.suspects import Suspect
 from oddrank.triage.view import View
+from oddrank.triage.words import own_place
 
 _MOST = 4
 _TIMING = "; changes timing, and may hide the fault"
@@ -31,6 +32,8 @@ class Case:
         cause, death, own = suspect.cause, suspect.death, set(suspect.processes)
         self.signal = death.signal if death else None
         self.words = death.text if death else ""
+        sides = suspect.mismatch.variants if suspect.mismatch else ()
+        self.places = [*dict.fromkeys(filter(None, (own_place(v.call.site) for v in sides)))]
         self.ended = death.how if death and cause is causes.DEAD else ""
         # Who was stuck cannot be looked at any more, most likely, if processes have ended.
         self.over = bool(view.deaths or view.stops)
@@ -77,6 +80,8 @@ FIRST: tuple[Step, ...] = (
     Step("second look", lambda c: c.suspect.rule.startswith("stacks-") and c.suspect.certainty < 2
          and c.suspect.rule != "stacks-awaited-still" and not c.over,
          "take the stacks again after a minute, into other files, and give both to oddrank triage"),
+    Step("places", lambda c: bool(c.places),
+         "look at {places}: what differs between the ranks: a branch, a loop's end, a shape?"),
     Step("oddrank trace where", lambda c: c.recorded and c.suspect.cause.about == "stack",
          _WHERE),
 )  # fmt: skip
@@ -147,8 +152,8 @@ STEPS: tuple[Step, ...] = (
                and not c.words.startswith("pod ")) or c.says("slurm", "srun", "stepid")),
          "sacct -j JOB --format=JobID,NodeList,State,ExitCode,MaxRSS,End"),
     Step("TORCH_DISTRIBUTED_DEBUG",
-         lambda c: (c.suspect.cause is causes.MISMATCH and not (c.suspect.at and c.suspect.at.site))
-         or c.suspect.rule == "sizes-differ",
+         lambda c: "compared" not in c.advice and not c.places  # else it was on
+         and (c.suspect.cause is causes.MISMATCH or c.suspect.rule == "sizes-differ"),
          "TORCH_DISTRIBUTED_DEBUG=DETAIL  (compares each call before it runs)  [torch 1.9+]"
          + _TIMING),
     Step("TORCH_FR_BUFFER_SIZE", lambda c: "flight-recorder" in c.advice,
@@ -160,7 +165,7 @@ STEPS: tuple[Step, ...] = (
          "  [torch 2.9+; before: TORCH_NCCL_DEBUG_INFO_TEMP_FILE]"),
     Step("oddrank run", lambda c: not (c.recorded or c.saved)
          and (c.waits or c.suspect.cause in (causes.INFINITE_LOOP, causes.MOVING)
-              or c.suspect.rule == "told-to-end"),
+              or c.suspect.rule == "told-to-end" or "compared" in c.advice),
          _RUN),
 )  # fmt: skip
 
@@ -202,5 +207,5 @@ def _words(case: Case) -> dict[str, object]:
         "pid": "PID" if first.pid is None else first.pid, "host": host or of_rank,
         "rank": "" if first.rank is None else first.rank, "pod": first.host or "POD",
         "when": "the next time it is stuck" if case.over else "while it is stuck",
-        "dumps": ", ".join(dumps)[:200], "saved": case.saved,
+        "dumps": ", ".join(dumps)[:200], "saved": case.saved, "places": " and ".join(case.places),
     }  # fmt: skip

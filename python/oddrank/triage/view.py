@@ -44,6 +44,8 @@ class View:
 
     progress: dict[Group, dict[int, Progress]]
     mismatches: list[Mismatch]
+    forks: list[Mismatch]
+    """Where ranks went different ways, be it in calls of several groups."""
     stacks: list[Stack]
     children: dict[Process, Child]
     states: dict[Process, State]
@@ -184,7 +186,8 @@ def view(facts: Iterable[Fact]) -> View:
     kinds = (Identity, Progress, Activity, Paused, Death)
     telling = {each.process for kind in kinds for each in own[kind]}
     return View(
-        dict(progress), own[Mismatch], own[Stack], children, states, activities,
+        dict(progress), [each for each in own[Mismatch] if each.seq],
+        [each for each in own[Mismatch] if not each.seq], own[Stack], children, states, activities,
         pauses={
             process: one for process, one in pauses.items()
             if process not in gone and not one.pause.is_over(one.seen)

@@ -120,6 +120,7 @@ def _facts(
             yield facts.Child(child.process, parent.process, child.source)
     yield from _stacks(children)
     yield from record_calls.mismatches(seats)
+    yield from record_calls.forks(seats)
 
 
 KIND = Kind("records", True, lambda item: _is_record(item) or _is_states(item), _read)

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from oddrank.errors import OddrankError
@@ -12,7 +12,8 @@ from oddrank.inputs import Notes
 from oddrank.trace import collectives, ranks
 from oddrank.trace.collectives import op_name
 from oddrank.trace.ranks import Rank, Seen
-from oddrank.triage import facts, matching, words
+from oddrank.triage import facts, leaves, matching, words
+from oddrank.triage.model_frames import PEERS
 
 _MESSAGES = ("send", "recv")
 _MOST_COMPARED = 1 << 20  # calls a rank, of the newest, that are compared: all that small jobs hold
@@ -54,7 +55,24 @@ def with_history(seat: Seat, of: int, notes: Notes) -> Seat:
     except OddrankError as error:  # removed since
         notes.add(seat.source.file, str(error))
         return seat
-    return replace(seat, history=found[-max(1, _MOST_COMPARED // of) :])
+    found = _numbered(found[-max(1, _MOST_COMPARED // of) :], seat.rank)
+    main, number = seat.rank.main, found[-1].number if found else 0
+    leaf = leaves.leaf(frames(main)) if main is not None and main.stack else None
+    if main and leaf and leaf.kind == PEERS and not any(c.open for c in found):
+        # A call with others that no record has.
+        op = leaf.op.replace("new_process_group_helper", "new_group") or "a call"
+        found.append(
+            collectives.Collective(main.tid, "", None, op, 0, "open", None, None, number=number + 1)
+        )
+    return replace(seat, history=found)
+
+
+def _numbered(calls: Sequence[collectives.Collective], rank: Rank) -> list[collectives.Collective]:
+    """Numbers a call that its thread has not got out of yet, as the next one of its group."""
+    issued = {_key(group): group.issued or 0 for group in rank.groups}
+    blocked = [c for c in calls if c.open and c.seq is None and not _is_message(c)]
+    alone = blocked[0] if len(blocked) == 1 else None
+    return [c._replace(seq=issued.get(_of(c), 0) + 1) if c is alone else c for c in calls]
 
 
 def alone(history: Sequence[collectives.Collective]) -> tuple[float | None, float | None]:
@@ -104,7 +122,7 @@ def progress(seats: Sequence[Seat]) -> Iterable[facts.Progress]:
         absent = [key for key in texts if rank.rank in key[1] and key not in own] if whole else []
         failed = last_failed(rank)
         # A group with messages alone is not among those that its process began a collective in.
-        gave_up = {(failed.group, failed.ranks, failed.backend): failed} if failed else {}
+        gave_up = {_of(failed): failed} if failed else {}
         for key in {**own, **calls, **dict.fromkeys(absent), **gave_up}:
             name, ids, backend = key
             yield _progress_of(
@@ -120,6 +138,14 @@ def _key(group: collectives.ProcessGroup) -> _Key:
     return group.name, group.ranks, group.backend
 
 
+def _of(each: collectives.Collective) -> _Key:
+    return each.group, each.ranks, each.backend
+
+
+def _is_message(each: collectives.Collective) -> bool:
+    return op_name(each.op) in _MESSAGES
+
+
 def _progress_of(
     progress: facts.Progress,
     group: collectives.ProcessGroup | None,
@@ -130,14 +156,8 @@ def _progress_of(
     completed = group.ended if group is not None else 0
     if completed is None and progress.backend in facts.ON_HOST:
         completed = 0
-    alone = sum(call.op not in _MESSAGES for call in calls) == 1
-    calls = [
-        replace(call, seq=enqueued + 1)
-        if alone and call.seq is None and call.op not in _MESSAGES else call
-        for call in calls
-    ]  # fmt: skip
     enqueued = max([enqueued, *(c.seq for c in calls if c.seq and c.op not in _MESSAGES)])
-    message = failed is not None and op_name(failed.op) in _MESSAGES
+    message = failed is not None and _is_message(failed)
     if failed is not None and not calls and (message or failed.seq in (None, enqueued)):
         # Its rank was in this call when it gave up, or lost somebody.
         calls = [_call(failed, ())]
@@ -168,11 +188,11 @@ def last_failed(rank: Rank) -> collectives.Collective | None:
 def _open_calls(rank: Rank) -> dict[_Key, list[facts.Call]]:
     threads = {thread.tid: thread for thread in rank.threads}
     found: dict[_Key, list[facts.Call]] = defaultdict(list)
-    for each in rank.collectives:
+    for each in _numbered(rank.collectives, rank):
         if each.open:
             thread = threads.get(each.thread)
             site = frames(thread) if thread is not None else ()
-            found[(each.group, each.ranks, each.backend)].append(_call(each, site))
+            found[_of(each)].append(_call(each, site))
     return found
 
 
@@ -182,7 +202,7 @@ def _call(each: collectives.Collective, site: tuple[facts.Frame, ...]) -> facts.
         each.seq, op_name(each.op), each.peer, each.root, each.dtype,
         _sizes(each.bytes_in, each.bytes_out, each.dtype), each.bytes,
         "started" if started else "enqueued", each.began, site,
-        nth=each.seq if op_name(each.op) in _MESSAGES else None,
+        nth=each.seq if _is_message(each) else None,
     )  # fmt: skip
 
 
@@ -212,22 +232,83 @@ def mismatches(seats: Sequence[Seat]) -> Iterable[facts.Mismatch]:
     issued: dict[_Key, dict[int, dict[matching.Signature, list[int]]]] = {}
     for seat in seats:
         for each in seat.history:
-            if each.seq is None or each.op in _MESSAGES or op_name(each.op) in _MESSAGES:
+            if each.seq is None or _is_message(each):
                 continue
-            at = issued.setdefault((each.group, each.ranks, each.backend), {})
+            at = issued.setdefault(_of(each), {})
             at.setdefault(each.seq, {}).setdefault(_signature(each), []).append(seat.rank.rank)
     by_rank = {seat.rank.rank: seat for seat in seats}
-    for (name, ids, _), found in issued.items():
-        different = matching.first_difference(found) if ids else None
+    for key, found in issued.items():
+        different = matching.first_difference(found) if key[1] else None
         if different is not None:
             seq, how, variants = different
-            group, usual = facts.Group(name, ids), matching.expected(found, seq)
+            usual = matching.expected(found, seq)
             known = usual is not None and any(usual == signature for signature, _ in variants)
-            made = (
-                _variant(seq, v, by_rank, group, usual=v[0] == usual if known else None)
-                for v in variants
-            )
-            yield facts.Mismatch(group, seq, how, tuple(made))
+            made = []
+            for signature, numbers in variants:
+                own = [(seat, c) for seat in map(by_rank.__getitem__, numbers)
+                       for c in seat.history if c.seq == seq and _of(c) == key]  # fmt: skip
+                made.append(_variant(own, usual=signature == usual if known else None))
+            yield facts.Mismatch(facts.Group(*key[:2]), seq, how, tuple(made))
+
+
+_Way = list[tuple[matching.Signature, collectives.Collective]]
+
+
+def forks(seats: Sequence[Seat]) -> Iterable[facts.Mismatch]:
+    """Finds where ranks first went different ways after the last call that all of a group ended.
+
+    Its number is 0, since the calls may be of several groups: it tells of ranks that wait for each
+    other. Of several groups the largest counts.
+    """
+    by_rank = {seat.rank.rank: seat for seat in seats}
+    texts = {_key(group): group.text for seat in seats for group in seat.rank.groups}
+    ended = {s.rank.rank: {_key(g): g.ended or 0 for g in s.rank.groups} for s in seats}
+    keys = {key for own in ended.values() for key in own if {*key[1]} <= by_rank.keys()}
+    for key in sorted(keys, key=lambda key: (-len(key[1]), key)):
+        last = min(ended[rank].get(key, 0) for rank in key[1])
+        ways = {rank: _since(by_rank[rank].history, key, last) for rank in key[1]}
+        steps = {rank: [(step, each.ranks or key[1]) for step, each in way]
+                 for rank, way in ways.items() if way is not None}  # fmt: skip
+        if len(steps) < len(ways) or (found := matching.fork(steps)) is None:
+            continue
+        at, how, sides = found
+        made = []
+        for side in sides:
+            members = [(by_rank[rank], (ways[rank] or [])[at][1]) for rank in side]
+            one, each = _variant(members, usual=_usual(*members[0])), members[0][1]
+            group = facts.Group(each.group, each.ranks, texts.get(_of(each), ""))
+            op = words.call_of(replace(one.call, seq=None), group)
+            made.append(replace(one, call=replace(one.call, seq=None, op=op, sizes="")))
+        if not all(variant.usual for variant in made):  # so the ranks of a pipeline differ
+            yield facts.Mismatch(facts.Group(*key[:2]), 0, how, tuple(made))
+        return
+
+
+def _since(history: Sequence[collectives.Collective], key: _Key, last: int) -> _Way | None:
+    """Returns what a process issued after a call; None: its history does not reach so far back."""
+    at = (i for i in range(len(history), 0, -1)
+          if history[i - 1].seq == last and _of(history[i - 1]) == key)  # fmt: skip
+    after = next(at, 0)
+    from_start = not last and (not history or history[0].number == 1)
+    return _way(history[after:]) if after or from_start else None
+
+
+def _way(history: Iterable[collectives.Collective]) -> _Way:
+    """Messages that follow one another are one: not all ranks of a pipeline send as many."""
+    found: _Way = []
+    for each in history:
+        what = "message" if _is_message(each) else f"{op_name(each.op)} {_of(each)}"
+        if what != "message" or not found or found[-1][0].op != what:
+            found.append((matching.Signature(what), each))
+    return found
+
+
+def _usual(seat: Seat, at: collectives.Collective) -> bool | None:
+    """Returns whether a process always issued this after the same calls; None: no pattern."""
+    before = _way(each for each in seat.history if each.number <= at.number)
+    rows = {number: {step: [0]} for number, (step, _) in enumerate(before)}
+    usual = matching.expected(rows, len(rows) - 1)
+    return None if usual is None else usual == before[-1][0]
 
 
 def _threads(seat: Seat, group: str, ranks: tuple[int, ...]) -> tuple[str, ...]:
@@ -235,7 +316,7 @@ def _threads(seat: Seat, group: str, ranks: tuple[int, ...]) -> tuple[str, ...]:
     # Of a call on a device only the begin is recorded; messages need no order.
     calls = [
         c for c in seat.history[-_PAUSES:]
-        if (c.group, c.ranks) == (group, ranks) and c.state != "issued" and c.op not in _MESSAGES
+        if (c.group, c.ranks) == (group, ranks) and c.state != "issued" and not _is_message(c)
     ]  # fmt: skip
     found = {
         thread
@@ -258,18 +339,19 @@ def _signature(each: collectives.Collective) -> matching.Signature:
 
 
 def _variant(
-    seq: int, variant: tuple[matching.Signature, Collection[int]], by_rank: dict[int, Seat],
-    group: facts.Group, *, usual: bool | None,
-) -> facts.Variant:  # fmt: skip
-    signature, numbers = variant
-    first = by_rank[min(numbers)]
-    site = next(
-        (call.site for key, calls in _open_calls(first.rank).items() for call in calls
-         if key[:2] == (group.name, group.ranks) and call.seq == seq),
-        (),
-    )  # fmt: skip
-    sizes = _pair(signature.inputs or 0, signature.outputs or 0) if signature.dtype else ""
-    call = facts.Call(
-        seq, signature.op, root=signature.root, dtype=signature.dtype, sizes=sizes, site=site
-    )
-    return facts.Variant(call, tuple(sorted(numbers)), first.source, usual)
+    members: Sequence[tuple[Seat, collectives.Collective]], *, usual: bool | None
+) -> facts.Variant:
+    """members: the processes that issued a call, with the call as each did."""
+    sites = (_site(seat, call) for seat, call in members)
+    call = _call(members[0][1], next(filter(None, sites), ()))
+    ranks = tuple(sorted(seat.rank.rank for seat, _ in members))
+    return facts.Variant(call, ranks, members[0][0].source, usual)
+
+
+def _site(seat: Seat, call: collectives.Collective) -> tuple[facts.Frame, ...]:
+    """Returns where a process stands in a call, or did when the call failed."""
+    if not (call.open or call.failed):
+        return ()
+    own = next((frames(t) for t in seat.rank.threads if t.tid == call.thread), ())
+    at = seat.rank.last_at
+    return own or ((facts.Frame(at.function, at.file, at.line),) if at is not None else ())

@@ -83,7 +83,7 @@ _STOOD = ("Heartbeat monitor timed out", "watchdog got stuck for", "watchdog han
 _ADVICE = {
     "Stack trace of the failed collective not found": "flight-recorder",
     "Could not acquire GIL": "stacks", "watchdog got stuck for": "stacks",
-    "watchdog hang": "stacks",
+    "watchdog hang": "stacks", "Detected mismatch between": "compared",
 }  # fmt: skip
 
 

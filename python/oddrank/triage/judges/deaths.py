@@ -269,7 +269,10 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
             named = [*view.named(sorted(silent))]
             points.append(Point(f"{count(named)} never said to have timed out"))
         sure = view.is_size_told and bool(everyone - said)
-    rule = "did-not-end" if unresponsive else "without-a-timeout" if waited else "lost-peers"
+    rule = (
+        "did-not-end" if unresponsive else "without-a-timeout" if named
+        else "timed-out" if waited else "lost-peers"
+    )  # fmt: skip
     certainty = int(len(named) == 1 and (bool(unresponsive) or sure))
     cause = causes.NOT_ENTERED_OR_INSIDE if named else causes.UNKNOWN
     return [_left(cause, named, rule, points, victims, certainty=certainty)]

@@ -13,6 +13,7 @@ from oddrank.triage import causes
 from oddrank.triage.facts import ON_HOST, Call, Group, Mismatch, Progress, Source
 from oddrank.triage.judges import circles
 from oddrank.triage.judges.wait_graph import Graph, Place, oldest
+from oddrank.triage.model_frames import PEERS
 from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
 from oddrank.triage.words import call_of, group_text
@@ -61,11 +62,18 @@ def _stall(graph: Graph) -> list[Suspect]:
     # Who may wait for a rank that left no evidence is not known to wait for nobody.
     awaited = {rank for place in graph.places for rank in place.known}
     culprits = awaited - graph.waiting - graph.vague
-    if culprits:
+    # Those in calls that no record shows, as new_group(), wait as well.
+    waiting = {s.process.rank for s in graph.view.stands[0] if s.kind == PEERS}
+    if culprits - waiting:
         return _culprits(graph, culprits)
     if not graph.inside:
         return _outside(graph.view)
-    return circles.judge(graph) or _unheard(graph)
+    found = _culprits(graph, culprits) if culprits else circles.judge(graph)
+    forked = (
+        _mismatched(graph.view, fork) for fork in graph.view.forks
+        if graph.inside | waiting >= {rank for v in fork.variants for rank in v.ranks}
+    )  # fmt: skip
+    return [*(forked if found else ())] or found or _unheard(graph)
 
 
 def _culprits(graph: Graph, culprits: set[int]) -> list[Suspect]:
@@ -351,7 +359,8 @@ def _mismatched(view: View, mismatch: Mismatch) -> Suspect:
     ]  # fmt: skip
     named = minority if clear or told else [*usual.ranks, *minority]
     return Suspect(
-        causes.MISMATCH, view.named(sorted(named)), rule="different-calls",
+        causes.MISMATCH, view.named(sorted(named)),
+        rule="different-calls" if mismatch.seq else "different-ways",
         certainty=2 if clear and not against else 1 if clear or told else 0,
         support=points, against=tuple(against),
         waiting=view.named(sorted(usual.ranks)) if clear or told else (),
