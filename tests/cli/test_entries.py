@@ -60,7 +60,7 @@ def test_every_shell_gets_its_completion_script_and_completes_commands_and_optio
         ("oddrank bench run --collectives barrier,all_r", "barrier,all_reduce"),
         ("oddrank plan mfu --gpu mi325", "MI325X"),
         ("oddrank selftest --only health,dev", "health,device"),
-        ("oddrank selftest --write", "--write-exclude"), ("oddrank run --over", "--overhead"),
+        ("oddrank selftest --write", "--write-exclude"), ("oddrank run --stal", "--stall"),
     ):  # fmt: skip
         words = {"COMP_WORDS": begun, "COMP_CWORD": str(len(begun.split()) - 1)}
         said = output(str(SCRIPT), _ODDRANK_COMPLETE="bash_complete", **words)
@@ -72,7 +72,6 @@ def test_every_shell_gets_its_completion_script_and_completes_commands_and_optio
     [
         ("plan dp --world x", "--gpus"), ("plan flops --batch x", "--gbs"),
         ("selftest --exclude=", "--write-exclude"), ("run --exclude= a.py", "--write-exclude"),
-        ("run --budget 7 a.py", "--overhead"),
     ],
 )  # fmt: skip
 def test_an_option_takes_its_old_name(old, new):

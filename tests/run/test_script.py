@@ -128,12 +128,14 @@ def test_the_path_is_the_same(both, monkeypatch, is_safe):
 
 def test_a_module_that_runs_as_main_is_recorded_as_its_package_is(both):
     both.write("", "package/__init__.py")
-    both.write("import os\ndef end():\n    os._exit(0)\nend()\n", "package/train.py")
+    train = "import os, oddrank\noddrank.arm('uninstalled=off,{}')\n"
+    train += "def end():\n    os._exit(0)\nend()\n"
     stack = ["<module>", "end"]
     cases = {"package=lines": stack, "pack=lines": [], "package=lines,__main__=off": []}
     for levels, functions in cases.items():
         shutil.rmtree(both.folder / "records", ignore_errors=True)
-        done = both.traced("--packages", f"uninstalled=off,{levels}", "-m", "package.train")
+        both.write(train.format(levels), "package/train.py")
+        done = both.python("-m", "package.train")
         assert (done.returncode, done.stderr) == (0, "")
         (record,) = both.records()
         assert [frame.function for frame in record.main.stack] == functions
@@ -160,8 +162,6 @@ REFUSED = [
     ("--on-stall", "colect"), ("--on-verdict", " "),
     ("--on-verdict", "mail me < {report}"), ("--on-verdict", ""), ("--json", "-"),
     ("--no-watch", "--on-verdict", "true"), ("--no-watch", "--json", "report.json"),
-    ("--packages", "torch=loud"), ("--packages", "a=calls,=lines"),
-    *(("--overhead", share) for share in ("0", "-1", "1.5", "nan", "3%", "")),
 ]  # fmt: skip
 
 
@@ -188,10 +188,3 @@ def test_the_runner_itself_is_not_recorded(both):
         (record,) = both.records()
         assert [frame.function for frame in record.main.stack] == ["<module>", "end"]
         assert {Path(frame.file).name for frame in record.main.stack} == {"script.py"}
-
-
-@pytest.mark.parametrize("share", ["1e-3", "1"])
-def test_the_overhead_is_that_of_the_command_line(both, share, source):
-    both.write(source)
-    done = both.traced("--overhead", share, "script.py")
-    assert (done.stdout, done.stderr) == (f"{share != '1'}\n", "")

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -11,7 +10,6 @@ from oddrank import cli
 from oddrank.cli import Seconds, html_option, near, prometheus_file, refuse_shared, writable
 from oddrank.errors import OddrankError
 from oddrank.run.options import ACTIONS, COLLECT, OUTPUT, STALL, Options
-from oddrank.trace.arm import OVERHEAD
 
 _ABOUT = """Run a training script as Python does; say what went wrong, while it goes wrong.
 
@@ -28,19 +26,12 @@ Exit codes: the script's own; 2 could not run.
 """
 
 
-def _share(text: str) -> float | None:
-    with suppress(ValueError):
-        if 0 < float(text) <= 1:
-            return float(text) if float(text) < 1 else None
-    raise click.BadParameter(f"{text[:40]!r} is no share: give 0.03 for 3 %, or 1 for no limit")
-
-
 @click.command(
     help=_ABOUT,
     context_settings={
         "ignore_unknown_options": True,
         "allow_interspersed_args": False,
-        **cli.renamed(exclude="write-exclude", budget="overhead"),
+        **cli.renamed(exclude="write-exclude"),
     },
 )
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as `python -m` does.")
@@ -75,24 +66,13 @@ def _share(text: str) -> float | None:
               help="How often to look for ranks that come late to collectives. Names a rank that is"
               " late in two reports in a row, over gloo or NCCL. Default: never.")  # fmt: skip
 @click.option("--no-watch", is_flag=True, help="Record only: start no guard and no judge.")
-@click.option("--packages", metavar="LIST",
-              help="How closely to record packages, on top of the defaults:"
-              " mypkg=lines,torch=calls. Levels: off, where, calls, lines (of a name"
-              " alone).")  # fmt: skip
-@click.option("--overhead", metavar="SHARE", default=str(OVERHEAD), show_default=True,
-              callback=lambda ctx, param, value: _share(value),
-              help="The share of each rank's CPU time that recording may take. Functions that run"
-              " too often are recorded less closely for a while; the record says which. 1: no"
-              " limit.")  # fmt: skip
 @click.argument("program", metavar="SCRIPT|MODULE")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
-def command(  # noqa: PLR0917 (click passes them by name)
+def command(
     program: str,
     arguments: tuple[str, ...],
     is_module: bool,
     no_watch: bool,
-    packages: str | None,
-    overhead: float | None,
     html_path: str | None,
     **watch: Any,
 ) -> NoReturn:
@@ -124,4 +104,4 @@ def command(  # noqa: PLR0917 (click passes them by name)
     if not no_watch:
         start.begin(options)
     runs = script.module if is_module else script.script
-    runs(program, arguments, packages, overhead)
+    runs(program, arguments)

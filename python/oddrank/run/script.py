@@ -4,31 +4,27 @@ import atexit
 import builtins
 import functools
 import io
-import json
 import os
 import runpy
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from oddrank import launch
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.trace.arm import OVERHEAD, Armed, arm_child, note_end
-from oddrank.trace.packages import Packages, rules
+from oddrank.trace.packages import rules
 
 _PROGRAMS = os.path.join(os.path.dirname(__file__), "programs")
-_HOW = "ODDRANK_PROGRAMS"
 _TORCHS_HANDLER = "torch.utils.data._utils.signal_handling"
 
 
-def script(
-    path: str, arguments: Sequence[str], packages: Packages, overhead: float | None = OVERHEAD
-) -> NoReturn:
+def script(path: str, arguments: Sequence[str]) -> NoReturn:
     """Runs `path` as __main__ and ends as Python would. OddrankError if there is no such file.
 
     sys.argv, sys.path[0], __main__, the exit code and tracebacks are those of `python path ...`.
@@ -52,18 +48,16 @@ def script(
             source = file.read()
         exec(compile(source, path, "exec"), main.__dict__)
 
-    _run(run, packages, overhead)
+    _run(run)
 
 
-def module(
-    name: str, arguments: Sequence[str], packages: Packages, overhead: float | None = OVERHEAD
-) -> NoReturn:
+def module(name: str, arguments: Sequence[str]) -> NoReturn:
     """Does the same as `python -m name ...`."""
     sys.argv[:] = [name, *arguments]
     _lead_path(os.getcwd())
     # `python -m` calls this function; it replaces __main__ in place and sets sys.argv[0].
     main = runpy._run_module_as_main  # type: ignore[attr-defined]
-    _run(functools.partial(main, name, alter_argv=True), packages, overhead)
+    _run(functools.partial(main, name, alter_argv=True))
 
 
 def _lead_path(folder: str) -> None:
@@ -72,9 +66,9 @@ def _lead_path(folder: str) -> None:
         sys.path[0] = folder
 
 
-def _run(body: Any, packages: Packages, overhead: float | None) -> NoReturn:
-    Armed(packages, overhead)
-    _lead_programs(packages, overhead)
+def _run(body: Callable[[], object]) -> NoReturn:
+    Armed(None, OVERHEAD)
+    _lead_programs()
     try:
         body()
     except SystemExit:
@@ -99,7 +93,7 @@ def _run(body: Any, packages: Packages, overhead: float | None) -> NoReturn:
     sys.exit(0)
 
 
-def _lead_programs(packages: Packages, overhead: float | None) -> None:
+def _lead_programs() -> None:
     """Has Python programs that the script starts record themselves: they may be its ranks.
 
     A launcher's ranks start none.
@@ -108,13 +102,11 @@ def _lead_programs(packages: Packages, overhead: float | None) -> None:
         if launch.current().world == 1:
             paths = [_PROGRAMS, *filter(None, [os.environ.get("PYTHONPATH")])]
             os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-            os.environ[_HOW] = json.dumps([packages, overhead])
 
 
 def record_program() -> None:
     """Records this program as a child of the process that started it; see sitecustomize.py."""
-    packages, overhead = json.loads(os.environ[_HOW])
-    arm_child(rules(packages), (0, 0, 1, 0), overhead or 0.0)
+    arm_child(rules(None), (0, 0, 1, 0), OVERHEAD)
 
 
 def _die_of_interrupt() -> None:
