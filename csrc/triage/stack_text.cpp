@@ -676,7 +676,7 @@ Stacks read_stack_files(const std::vector<std::string>& paths,
 
 bool has_stacks(const std::string& path) noexcept {
   static constexpr std::array<std::string_view, 8> kSigns{
-      "(most recent call ",    "MainThread\"", "\nThread ", "(LWP ", "\n#0 ", "\nTID ",
+      "most recent call ",     "MainThread\"", "\nThread ", "(LWP ", "\n#0 ", "\nTID ",
       "Traceback for thread ", ": Thread "};
   try {
     struct stat info {};

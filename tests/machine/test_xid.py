@@ -15,7 +15,7 @@ def test_addresses_of_all_sources_have_one_form():
 
 
 def test_what_is_broken_is_the_gpus_fault():
-    assert {XIDS[code].whose for code in HARDWARE} == {"gpu"}
+    assert {XIDS[code].whose for code in HARDWARE} == {"hardware"}
     assert {79, 119, 48, 95, 110, 154} <= set(HARDWARE)
 
 

@@ -15,21 +15,21 @@ from typing import Literal
 class Xid:
     """What a code means. text: what the GPU did, to follow "GPU 3: ".
 
-    whose: gpu (hardware or its firmware), application (a program's own error: it raised that),
-    either (both cause it), cleanup (the driver removes what another fault has stopped), notice.
+    whose: hardware (or its firmware), application (a program's own error: it raised that),
+    unknown (both cause it), cleanup (the driver removes what another fault has stopped), notice.
     fatal: the process that uses the GPU does not survive it. broken: the GPU stays faulty until a
     reset or repair.
     """
 
     text: str
-    whose: Literal["gpu", "application", "either", "cleanup", "notice"]
+    whose: Literal["hardware", "application", "unknown", "cleanup", "notice"]
     fatal: bool = False
     broken: bool = False
 
 
-_gpu = partial(Xid, whose="gpu", fatal=True, broken=True)
+_gpu = partial(Xid, whose="hardware", fatal=True, broken=True)
 _application = partial(Xid, whose="application", fatal=True)
-_either = partial(Xid, whose="either", fatal=True)
+_either = partial(Xid, whose="unknown", fatal=True)
 _COPY, _VIDEO = "its copy engine raised an exception", "its video engine raised an exception"
 
 XIDS: dict[int, Xid] = {
@@ -92,7 +92,7 @@ XIDS: dict[int, Xid] = {
     168: _gpu("errors in its write-protected memory"),
     169: _gpu("its microcontroller halted"),
 }
-UNKNOWN = Xid("a code that oddrank does not know", "either")
+UNKNOWN = Xid("a code that oddrank does not know", "unknown")
 
 # Faults that stay until a reset or repair: Xid -> its meaning.
 HARDWARE = {code: xid.text for code, xid in XIDS.items() if xid.broken}

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -12,7 +13,6 @@ from oddrank.triage.facts import MOST_RANKS, Fact
 
 _RANK = re.compile(r"(?<![a-z])rank(?:[^\w/]|_){0,3}(\d{1,7})(?!\d)", re.IGNORECASE)
 # Ranks within a node or among nodes.
-_LOCAL_RANK = re.compile(r"local[_.=-]?rank[_.=-]{0,2}(\d{1,7})(?!\d)", re.IGNORECASE)
 _OTHER_RANK = re.compile(r"(?:local|node|group)[_.=-]?rank[_.=-]{0,2}\d+", re.IGNORECASE)
 T = TypeVar("T")
 
@@ -65,16 +65,16 @@ def time_in(text: str, newest: float = 0.0) -> tuple[float | None, bool]:
     return unix_time(found[0] / 10**9), found[1] == "wall"
 
 
+def signal_number(name: str) -> int | None:
+    """Returns the number of a signal such as SIGTERM; None if there is none of that name."""
+    found = signal.Signals.__members__.get(name)
+    return None if found is None else int(found)
+
+
 def rank_in_name(name: str) -> int | None:
     """Returns the last global rank in a name such as logs/rank_3.log; None if it has none."""
     found = _RANK.findall(without_other_ranks(name))
     return int(found[-1]) if found and int(found[-1]) < MOST_RANKS else None
-
-
-def local_rank_in_name(name: str) -> int | None:
-    """Returns the last local rank in a name such as local_rank_3.log; None if it has none."""
-    found = _LOCAL_RANK.findall(name)
-    return int(found[-1]) if found else None
 
 
 def without_other_ranks(name: str) -> str:

@@ -15,7 +15,7 @@ from oddrank.inputs.files import is_text
 from oddrank.machine.xid import SXID, UNKNOWN, XID, XIDS, harmless, pci_slot
 from oddrank.triage.evidence import Kind, time_in
 from oddrank.triage.evidence.lines import matching, numbers, words
-from oddrank.triage.facts import Death, Fact, Process, Source, State, Trouble, Whose
+from oddrank.triage.facts import Death, Fact, Process, Source, State, Trouble
 
 _MOST_PIDS = 64
 _BEFORE = re.compile(r"previous Xid:? (\d+)")
@@ -208,10 +208,6 @@ RULES: tuple[Rule, ...] = (
 )
 # fmt: on
 WORDS = words(*sorted({word for rule in RULES for word in rule.words}))
-_WHOSE: dict[str, Whose] = {
-    "gpu": "hardware", "application": "application", "cleanup": "cleanup", "notice": "notice",
-    "either": "unknown",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -266,7 +262,7 @@ def xid(code: int, rest: str, device: str = "") -> Trouble | None:
     return Trouble(
         "xid", f"Xid {code}: {row.text}", Source(""),
         device=f"GPU {pci_slot(device)}" if device else None,
-        code=str(code), fatal=row.fatal, whose=_WHOSE[row.whose],
+        code=str(code), fatal=row.fatal, whose=row.whose,
     )  # fmt: skip
 
 

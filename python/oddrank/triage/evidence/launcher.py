@@ -14,6 +14,7 @@ from oddrank.triage.evidence import (
     log_lines,
     of_json,
     rank_in_name,
+    signal_number,
     time_in,
     tracebacks,
 )
@@ -77,7 +78,6 @@ _RAY_NAME = re.compile(r"^\s*(?:class_)?name: (?:.*\.)?(\S+)\s*$", re.MULTILINE)
 _RAY_HOST = re.compile(r"\b(?:ip|Worker IP address|Owner Ip address): (?!0\.0\.0\.0\b)([\w.:-]+)")
 _OOM = re.compile(r"oom[-_]kill", re.IGNORECASE)
 _LATER_CODE = re.compile(r"exit (?:code|status):\s+(\d+)", re.IGNORECASE)
-_NAMED = {"SIGTERM": 15, "SIGKILL": 9, "SIGINT": 2, "SIGABRT": 6}
 _OF_MPI = ("process rank", "RUNNING AT", "MPI_ABORT was invoked", "Process name: ",
            "called MPI_Abort")  # fmt: skip
 _NODES_OF_RAY = ("node has died", "node has crashed")
@@ -195,7 +195,7 @@ class _Reader:
             elif found := _FORCED.search(line.text):
                 self._agents[node].forced.setdefault(int(found[1]), (line, 9))
             elif found := _CLOSING.search(line.text):
-                ended = line, _NAMED.get(found[2], 15)
+                ended = line, signal_number(found[2]) or 15
                 self._agents[node].closed.setdefault(int(found[1]), ended)
             else:
                 self._lines.append(line)
@@ -246,7 +246,7 @@ class _Reader:
                 return
 
     def _told_to_end(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
-        number = int(found[1]) if found[1].isdecimal() else _NAMED.get(found[1])
+        number = int(found[1]) if found[1].isdecimal() else signal_number(found[1])
         yield Stop("torchrun", source, line.time, number)
 
     def _of_run(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:

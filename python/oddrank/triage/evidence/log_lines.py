@@ -15,7 +15,7 @@ from typing import Any
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.inputs.files import is_text
 from oddrank.triage import facts
-from oddrank.triage.evidence import local_rank_in_name, rank_in_name
+from oddrank.triage.evidence import rank_in_name
 from oddrank.triage.evidence.lines import Scan, scan, words_of_logs
 
 
@@ -81,6 +81,7 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
 _READERS = tuple((reader, word) for reader, words in WORDS.items() for word, _ in words)
 words_of_logs(needle for words in WORDS.values() for needle in words)
 _ELASTIC_FILE = re.compile(r"(.*/)?attempt_(\d+)/(\d+)/(?:stdout|stderr|error)\.(?:log|json)$")
+_LOCAL_RANK = re.compile(r"local[_.=-]?rank[_.=-]{0,2}(\d{1,7})(?!\d)", re.IGNORECASE)
 _SIZES = (
     re.compile(r"using world size: (\d+)"),
     re.compile(r"MEMBER: 1/(\d+)"),
@@ -223,9 +224,10 @@ def _are_numbers(found: dict[str, Any]) -> bool:
 
 def _writers(item: Item, found: dict[str, Any]) -> "Writers":
     table = (_TABLE_RANK.search(m[2]) for m in found["matches"] if _READERS[m[1]][1] == _RANK_ROW)
+    named = rank_in_name("/".join(item.name.rsplit("/", 2)[-2:]))  # rank_3.log, or rank_3/out
     return Writers(
         (speaker[0] for speaker in found["speakers"]),
-        _file_rank(item),
+        item.rank if named is None else named,
         {int(row[1]) - int(row[2]) for row in table if row},
         item.label,
         _job_size(found),
@@ -274,12 +276,6 @@ def _is_of_launcher(matches: Sequence[Sequence[Any]]) -> bool:
     )
 
 
-def _file_rank(item: Item) -> int | None:
-    """Returns the rank that the file's name says: rank_3.log, or torchrun's attempt_0/3/."""
-    named = rank_in_name("/".join(item.name.rsplit("/", 2)[-2:]))
-    return item.rank if named is None else named
-
-
 def placed(items: Sequence[Item]) -> list[Item]:
     """Returns the items; those whose names or folders say a local rank have a rank or a label.
 
@@ -290,8 +286,8 @@ def placed(items: Sequence[Item]) -> list[Item]:
         folder, _, base = item.name.rpartition("/")
         if each := _ELASTIC_FILE.match(item.name):
             found[item.name] = (each[1] or "").rstrip("/"), int(each[3])
-        elif rank_in_name(base) is None and (local := local_rank_in_name(base)) is not None:
-            found[item.name] = folder, local
+        elif rank_in_name(base) is None and (local := _LOCAL_RANK.findall(base)):
+            found[item.name] = folder, int(local[-1])
     if not found:
         return list(items)
     folders = {folder for folder, _ in found.values()}

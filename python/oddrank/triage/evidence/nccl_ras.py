@@ -75,17 +75,11 @@ _DIAG_RANKS = re.compile(r"rank\(s\) \{([\d, -]+)\}")
 _DIAG_SETTING = re.compile(r"NCCL environment: (\w+)=(.*) on rank\(s\) \{([\d, -]+)\}")
 _DIAG_HOST = re.compile(r"\brank \d+ \(([\w.-]+)\)")
 _MOST_RANKS = 1 << 20
-# Names in NCCL -> as users call them.
+# Names in NCCL -> as users call them; "": any collective.
 _OPS = {
     "AllGather": "all_gather", "AllReduce": "all_reduce", "ReduceScatter": "reduce_scatter",
-    "Broadcast": "broadcast", "Reduce": "reduce", "AlltoAll": "all_to_all", "Gather": "gather",
-    "Scatter": "scatter", "Send": "send", "Recv": "recv", "collective": "",
+    "Broadcast": "broadcast", "Reduce": "reduce", "collective": "",
 }  # fmt: skip
-
-
-def op_name(name: str) -> str:
-    """Returns an operation's name as users call it: all_reduce. "": any collective."""
-    return _OPS.get(name, name)
 
 
 @dataclass
@@ -272,7 +266,7 @@ class _Reader:
             return
         if told["different"]:  # the line before the counts of one operation, or before other lists
             self._counts(block)
-            block.op = None if told["op"] is None else op_name(told["op"])
+            block.op = _OPS.get(told["op"], told["op"])
             block.levels = []
         elif told["level"]:
             block.levels.append((int(told["level"][:9]), int((told["up_to"] or "0")[:18]), []))
@@ -292,24 +286,17 @@ class _Reader:
         if block.kind == "INCOMPLETE":
             block.missing.append(rank)
         elif block.kind == "ERROR":
-            process = Process(None, *block.members.get(rank, (None, None)))
-            error = groups["error"] or block.error
-            self.facts.append(_error(error, source, process, groups["gpu"], seen.time))
+            host, pid = block.members.get(rank, (None, None))
+            error = (groups["error"] or block.error).lower()
+            self.facts.append(Trouble(
+                "nccl", f"NCCL reports: {error}", source, host, f"GPU {groups['gpu']}",
+                time=seen.time, last=seen.time, pids=() if pid is None else (pid,), coarse=True,
+                whose="cleanup" if "remote" in error else "unknown",
+            ))  # fmt: skip
         elif groups["op"] or groups["none"]:
             block.levels.append((1, int((groups["op"] or "0")[:18]), [rank]))
         elif block.op is not None and block.levels and not groups["status"]:
             block.levels[-1][2].append(rank)
-
-
-def _error(
-    error: str, source: Source, process: Process, gpu: object, when: float | None
-) -> Trouble:
-    """Makes the fact of an error of a communicator. A remote error is another process's."""
-    return Trouble(
-        "nccl", f"NCCL reports: {error.lower()}", source, process.host, f"GPU {gpu}", time=when,
-        last=when, pids=() if process.pid is None else (process.pid,),
-        coarse=True, whose="cleanup" if "remote" in error.lower() else "unknown",
-    )  # fmt: skip
 
 
 def _lost(

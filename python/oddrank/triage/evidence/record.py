@@ -18,7 +18,7 @@ from oddrank.inputs import Item, Notes, unix_time
 from oddrank.trace import ranks
 from oddrank.trace.ranks import Rank, Seen
 from oddrank.triage import facts
-from oddrank.triage.evidence import Kind, of_json, record_calls
+from oddrank.triage.evidence import Kind, of_json, record_calls, signal_number
 from oddrank.triage.evidence.record_calls import Seat
 
 # The recorder's thread that samples.
@@ -171,7 +171,7 @@ def _killed(found: Sequence[Rank], chosen: Sequence[Rank]) -> dict[str, int]:
         return {}
     children = {r.file for r in found if r.is_child and r.started >= parent.started}
     spawned = sorted((r.started, r.pid, r.file) for r in chosen if r.file in children)
-    by = next((int(one) for one in signal.Signals if one.name == told[2]), 0)
+    by = signal_number(told[2])
     return {spawned[int(told[1])][2]: by} if by and int(told[1]) < len(spawned) else {}
 
 

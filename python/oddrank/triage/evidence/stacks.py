@@ -18,7 +18,6 @@ from oddrank.triage.evidence import Kind, lines, rank_in_name, without_other_ran
 from oddrank.triage.evidence.log_lines import Writers
 from oddrank.triage.facts import Child, Fact, Frame, Identity, Process, Source, Stack, Thread
 
-_SIGNS = (b"most recent call ", b'"MainThread"', b"(LWP ", b"Traceback for thread ")
 _LIST = re.compile(
     rb"^ +(all_reduce|all_gather\w*|broadcast|barrier|reduce_scatter\w*|recv|send)\s*$", re.M
 )
@@ -91,7 +90,7 @@ def _last(item: Item) -> int:
 def _sniff(item: Item) -> bool:
     if b"\0" in item.head[:4096]:
         return False
-    if any(sign in item.head for sign in _SIGNS) or len(_LIST.findall(item.head)) >= 4:
+    if len(_LIST.findall(item.head)) >= 4:
         return True
     return bool(_native.core().has_stacks(os.fsencode(item.path)))
 

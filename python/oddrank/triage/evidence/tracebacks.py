@@ -3,7 +3,6 @@
 import itertools
 import os
 import re
-import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.inputs import Item, Notes
 from oddrank.triage import timeline
-from oddrank.triage.evidence import Kind, lines, log_lines
+from oddrank.triage.evidence import Kind, lines, log_lines, signal_number
 from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.facts import Child, Death, Fact, Frame, Process, Source, Stop, Trouble
 
@@ -345,7 +344,7 @@ class _Words:
         found = _HANDLED.search(text)
         process = replace(line.process, pid=int(found[2])) if found and found[2] else line.process
         told = _NUMBER.search(text) if "Signal:" in text else None
-        number = _number_of(found[1]) if found else int(told[1]) if told else 11
+        number = signal_number(found[1]) if found else int(told[1]) if told else 11
         if found and number in (2, 15):
             name = f"pid {process.pid}" if process.pid else "a process"
             self._told.append(Stop(name, source, line.time, number))
@@ -452,14 +451,10 @@ def _of_spawned(
     found: re.Match[str], process: Process, source: Source, time: float | None
 ) -> Death:
     """Returns the end of a process that its parent tells of."""
-    number = _number_of(found[3]) if found[3] else None
+    number = signal_number(found[3]) if found[3] else None
     return Death(Process(None, process.host, label=_of_spawn(found[2] or "")),
                  "signal" if found[3] else "exit", source, time,
                  signal=number, code=int(found[4]) if found[4] else None)  # fmt: skip
-
-
-def _number_of(name: str) -> int | None:
-    return next((each.value for each in signal.Signals if each.name == name), None)
 
 
 def _of_spawn(index: str) -> str:
