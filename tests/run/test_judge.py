@@ -506,6 +506,14 @@ def test_a_folder_that_does_not_answer_holds_no_command_up(judged):
     assert judged.lines[0][0] == finding().what
 
 
+def test_a_job_that_went_on_and_stands_again_is_told_so_with_the_rank(judged):
+    judged.takes(STALL, moved(80.0), STALL)
+    (first, *points), _, (again, *same) = judged.lines
+    went_on, _, what = again.partition(" since ")
+    assert went_on == "went on after 80 s, and stands again"
+    assert (what.partition(" UTC: ")[2], same) == (first, points)
+
+
 def test_a_death_of_which_nothing_is_known_is_told(judged, monkeypatch):
     monkeypatch.undo()  # triage's own judge
     monkeypatch.setattr(say, "lines", judged.lines.append)

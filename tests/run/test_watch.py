@@ -197,6 +197,19 @@ def test_a_job_that_went_on_is_said_to_have_gone_on():
         assert job.report["verdict"] == "healthy"
 
 
+def test_a_job_that_went_on_and_stands_again_is_told_so_with_the_rank():
+    with watched_job("stop", rank=1) as job:
+        job.waits_for("stall")
+        job.signal(1, signal.SIGCONT)
+        job.waits_for("went-on")
+        job.signal(1, signal.SIGSTOP)
+        until(lambda: len(job.history) > 2, normal=LONGEST)
+        assert [e["event"] for e in job.history] == ["stall", "went-on", "stall"]
+        again = r"oddrank: went on after \d+ s, and stands again since [\d:]+ UTC: rank 1 .*"
+        assert re.fullmatch(again, job.said[-1])
+        assert named(job.report) == ([1], "host-stopped")
+
+
 def test_a_healthy_job_looks_as_without_oddrank():
     def looks(**how):
         with watched_job(steps=60, **how) as job:

@@ -268,7 +268,12 @@ class Judge:
                 made = replace(made, report=report)
         self.watch.tell()
         self.again, self.seen = float("inf"), 0
-        self._tell("stall", event.seconds, made)
+        first = ""
+        if self.history and (before_it := self.history[-1])["event"] == "went-on":
+            since = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - event.seconds))
+            went_on = f"went on after {duration(before_it['seconds'], 0)}"
+            first = f"{went_on}, and stands again since {since}"
+        self._tell("stall", event.seconds, made, first)
         self._act(made.report, after, before_all)
 
     def _goes_on(self, before: Sequence[RankState]) -> bool:
@@ -394,10 +399,11 @@ class Judge:
     def _tell(self, event: str, after: float, made: Judged, first: str = "") -> None:
         """Says what was found, unless that was said before; writes the report."""
         report = made.report
+        sentence, *more = say.verdict(report)
         if first:
-            say.lines([f"{first}: {report.summary}"])
-        elif report.summary != self.said:
-            say.lines(say.verdict(report))
+            say.lines([f"{first}: {sentence}", *(more if event == "stall" else ())])
+        elif sentence != self.said:
+            say.lines([sentence, *more])
         self.said = report.summary
         self._note(event, after, made)
         options = self.settings.options
