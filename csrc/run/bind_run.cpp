@@ -22,9 +22,8 @@ py::dict unpack_snapshot(const py::bytes& bytes) {
   return dict_of({"realtime_ns"_k = snapshot->realtime_ns, "letter"_k = snapshot->letter,
                   "wait_status"_k = snapshot->wait_status, "start_time"_k = snapshot->start_time,
                   "oom_kills"_k = snapshot->oom_kills, "cpu_ns"_k = snapshot->cpu_ns,
-                  "io_bytes"_k = snapshot->io_bytes, "events"_k = snapshot->events,
-                  "threads"_k = threads, "record"_k = py::bytes(snapshot->record),
-                  "workers"_k = workers});
+                  "io_bytes"_k = snapshot->io_bytes, "threads"_k = threads,
+                  "record"_k = py::bytes(snapshot->record), "workers"_k = workers});
 }
 
 }  // namespace

@@ -513,9 +513,6 @@ class Watcher final : control::GuardBase {
     snapshot.oom_kills = kills_ = oom_kills_.count();
     if (record_.file() != nullptr) {
       try {
-        for (const trace::Thread& thread : trace::read_threads(*record_.file(), 1).list) {
-          snapshot.events += thread.events;
-        }
         snapshot.record = trace::slim_record(*record_.file());
       } catch (const Error&) {
         snapshot.record.clear();  // cut

@@ -30,14 +30,13 @@ struct WorkerSnapshot {
   std::uint64_t oom_kills = 0;       // in its cgroup, since the guard began
   std::uint64_t cpu_ns = 0;          // of the process and all its descendants: see Usage
   std::uint64_t io_bytes = 0;        // read and written by them; 0: not readable
-  std::uint64_t events = 0;          // ever recorded by its threads
   std::vector<Thread> threads;       // the main one, and the live ones of the record
   std::string record;                // a slim record; "": there is none
   std::vector<std::string> workers;  // slim records of processes that it has started, some of them
 
   void fields(auto& io) {
-    io(realtime_ns, letter, wait_status, start_time, oom_kills, cpu_ns, io_bytes, events, threads,
-       record, workers);
+    io(realtime_ns, letter, wait_status, start_time, oom_kills, cpu_ns, io_bytes, threads, record,
+       workers);
   }
   bool valid() const { return realtime_ns > 0 && workers.size() <= kMostWorkers; }
 };

@@ -129,7 +129,6 @@ def test_a_snapshot_of_a_living_worker_has_its_stack_threads_and_use(tmp_path):
         assert {thread[3] for thread in root.snapshot(0)["threads"]} == {0.0}  # one look
         record = read_slim(second["record"])
         assert (record["step"], record["pid"], record["life"]) == (4, worker.pid, "alive")
-        assert second["events"] > 0
         assert "waits_for_commands" in functions(second["record"])
         worker.does("child.kill(); child.wait()")
 

@@ -38,7 +38,7 @@ from reports import valid
 from run.made_job import MadeJob
 from texts import texts
 
-RESTING, BUSY = Work(1, 10.0, 1.0, 0, 0), Work(1, 12.0, 3.0, 0, 0)
+RESTING, BUSY = Work(1, 10.0, 1.0, 0), Work(1, 12.0, 3.0, 0)
 SEEN = Seen(2, "node1", 7, 1, "stopped", 9.0)
 TIMED = ("stall", "still-stuck", "went-on")  # seconds of the other events are the clock's
 
@@ -525,7 +525,7 @@ def test_a_death_of_which_nothing_is_known_is_told(judged, monkeypatch):
 
 PAYLOAD = {
     "realtime_ns": 5_000_000_000, "letter": "S", "wait_status": -1, "start_time": 7,
-    "oom_kills": 0, "cpu_ns": 2_000_000_000, "io_bytes": 3, "events": 4,
+    "oom_kills": 0, "cpu_ns": 2_000_000_000, "io_bytes": 3,
     "threads": [(11, "S", "futex_do_wait", 0.0)], "record": b"", "workers": (),
 }  # fmt: skip
 RANK = RankState(2, host="node1", pid=11, contact="ok")

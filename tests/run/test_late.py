@@ -236,7 +236,7 @@ def test_ranks_of_another_host_are_compared_as_exactly_as_its_clock():
 
 def clocks_of(**seconds):
     """Returns the clocks of a question from 100.000 to 100.010, answered by ranks at `seconds`."""
-    answers = {int(rank[1:]): Work(1, at, 0.0, 0, 0) for rank, at in seconds.items()}
+    answers = {int(rank[1:]): Work(1, at, 0.0, 0) for rank, at in seconds.items()}
     return late.clocks_of(Snapshot(answers, asked=100.0, answered=100.01), HOSTS, "node0")
 
 

@@ -30,7 +30,6 @@ WorkerSnapshot some_snapshot() {
   snapshot.oom_kills = 2;
   snapshot.cpu_ns = 10;
   snapshot.io_bytes = 1ULL << 60;
-  snapshot.events = 12;
   snapshot.threads = {{77, "S", "futex_wait_queue", 5}, {78, "R", "", 6}};
   snapshot.record = record_of(2000, 1);
   snapshot.workers = {record_of(300, 2), ""};

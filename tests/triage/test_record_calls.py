@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from oddrank.trace.collectives import Collective
-from oddrank.trace.ranks import Frame, Lowered, Seen, Thread
+from oddrank.trace.ranks import End, Frame, Lowered, Seen, Thread
 from oddrank.triage.evidence import record, record_calls
 from oddrank.triage.facts import Source
 
@@ -51,6 +51,40 @@ def test_functions_that_some_record_leaves_out_are_in_no_stack_unless_innermost(
     assert [f.function for f in record_calls.frames(inside, missing)] == ["hot", "main"]
 
 
+def test_what_the_threads_did_that_make_calls_counts_and_of_others_what_those_do_that_wake():
+    def seat(caller, states, *, sampled=None, hidden=0):
+        threads = [
+            Thread(tid, "", (Frame("f", "train.py", 1),), hidden, ended=False, last=100.0 + tid,
+                   sampled=sampled)
+            for tid in states
+        ]  # fmt: skip
+        rank = SimpleNamespace(
+            threads=threads, main=threads[0], rank=0, host="node1", pid=7, is_child=False,
+            last=103.0, step=4, lowered=(), sampled_since=sampled, thread_raised="",
+            begin_ns=None, end=End(), collectives=(), file="f",
+        )  # fmt: skip
+        history = [issued(1, 2, 3)._replace(thread=caller)]
+        seen = Seen(0, "node1", 7, 1, "running", 110.0, threads=states)
+        return record_calls.Seat(cast(Any, rank), seen, Source("f"), history)
+
+    def rests(caller, main, other, **more):
+        states = {1: (main, 0.0), 2: (other, 0.01)}
+        (_, activity) = record._activity(seat(caller, states, **more), 110.0)
+        return activity.rests, activity.idle
+
+    asleep = "asleep in hrtimer_nanosleep"
+    assert rests(1, asleep, asleep) == (9.0, 9.0)  # the other one only ticks
+    assert rests(9, asleep, asleep) == (9.0, 9.0)  # the caller has ended, or runs no Python
+    assert rests(2, asleep, asleep) == (8.0, 8.0)
+    assert rests(1, asleep, "running") == (9.0, 8.0)
+    assert rests(1, "asleep in futex_wait", asleep, sampled=109.0) == (9.0, 9.0)
+    assert rests(1, "stopped", "stopped", sampled=109.0) == (9.0, 9.0)
+    assert rests(1, asleep, "running", sampled=109.0) == (9.0, 0.0)
+    # A deep stack that is sampled keeps its own thread from the GIL.
+    deep = rests(1, "asleep in futex_wait", asleep, sampled=109.0, hidden=5000)
+    assert deep == (0.0, 0.0)
+
+
 def test_a_gil_that_is_held_is_kept_by_the_only_thread_that_runs():
     def gils(main, other, gil_wanted=1.0, asked=None, seen=None, *, alive=None):
         threads = [
@@ -59,7 +93,7 @@ def test_a_gil_that_is_held_is_kept_by_the_only_thread_that_runs():
         ]
         rank = SimpleNamespace(
             threads=threads, gil_wanted=gil_wanted, gil_asked=asked, lowered=(), file="f",
-            last=None, rank=0, host="node1", pid=7, is_child=False, alive=alive,
+            last=None, rank=0, host="node1", pid=7, is_child=False, alive=alive, sampled_since=None,
         )  # fmt: skip
         stacks = record._stacks([record_calls.Seat(cast(Any, rank), seen, Source("f"))])
         return {t.name: t.gil if t.state != "waits for the GIL" else t.state

@@ -63,7 +63,7 @@ class Taker:
         work = {
             rank: Work(
                 found["start_time"], found["realtime_ns"] / 1e9, found["cpu_ns"] / 1e9,
-                found["io_bytes"], found["events"],
+                found["io_bytes"],
             )
             for rank, found in answers.items()
         }  # fmt: skip
@@ -218,8 +218,8 @@ def awaited(
     living = {s.rank: False for s in states if is_heard(s) and not has_ended(s)}
     if len(states) == 1:
         chosen = named or living
-        rests = [a.rests for a in activities if a.process.rank in chosen and a.rests is not None]
+        rests = [a.idle for a in activities if a.process.rank in chosen and a.idle is not None]
         one = Awaited(all(chosen.values()), min(rests, default=None))
         return {states[0].rank: one} if chosen else {}
-    rest = {each.process.rank: each.rests for each in activities if each.process.rank in living}
+    rest = {each.process.rank: each.idle for each in activities if each.process.rank in living}
     return {rank: Awaited(spins, rest.get(rank)) for rank, spins in (named or living).items()}

@@ -23,10 +23,9 @@ _TOLD_SECONDS = 2.0
 _STILL_SECONDS = 600.0
 _FAULT_SECONDS = 3.0  # a fault that the root knows of for longer is an earlier one
 
-# What a process must use, or do, in a second, to be at work: less is heartbeats and logging.
+# What a process must use in a second to be at work: less is heartbeats and logging.
 _CPU = 0.2
 _BYTES = 64 << 10
-_EVENTS = 10.0
 
 
 @dataclass(frozen=True)
@@ -246,11 +245,10 @@ class Work:
     seconds: float
     cpu_seconds: float
     io_bytes: int
-    events: int
 
 
 def is_at_work(before: Work, after: Work, *, spins: bool = False) -> bool:
-    """Returns whether a process worked between two looks: evaluated, saved, compiled, or looped.
+    """Returns whether a process worked between two looks: evaluated, saved or compiled.
 
     spins: it stands in a call that waits. Then CPU time is no work: CUDA's and NCCL's threads wait
     in loops.
@@ -258,19 +256,16 @@ def is_at_work(before: Work, after: Work, *, spins: bool = False) -> bool:
     seconds = after.seconds - before.seconds
     if before.started != after.started or seconds <= 0:
         return False
-    return (
-        (not spins and after.cpu_seconds - before.cpu_seconds >= _CPU * seconds)
-        or after.io_bytes - before.io_bytes >= _BYTES * seconds
-        or after.events - before.events >= _EVENTS * seconds
-    )
+    computes = not spins and after.cpu_seconds - before.cpu_seconds >= _CPU * seconds
+    return computes or after.io_bytes - before.io_bytes >= _BYTES * seconds
 
 
 @dataclass(frozen=True)
 class Awaited:
     """A rank that others wait for.
 
-    spins: as of is_at_work(). rests: seconds since its main thread ran a recorded line; None: not
-    known.
+    spins: as of is_at_work(). rests: seconds since a thread of it, other than one that
+    only wakes up now and then, ran a recorded line; None: not known.
     """
 
     spins: bool

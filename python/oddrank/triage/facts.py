@@ -271,7 +271,8 @@ class State:
 class Activity:
     """When a process last did something that its source records. step: of the training loop.
 
-    last: by its main thread where that is known: threads that watch or log go on in a stall.
+    last: by the threads that make its calls with others, else its main one, where that is known:
+    threads that watch or log go on in a stall.
     """
 
     process: Process
@@ -284,8 +285,10 @@ class Activity:
     """When its last call with other ranks ended, if it is in none."""
     pause: float | None = None
     """The longest time between two of its last calls with others, in seconds."""
+    beside: float | None = None
+    """When one of its threads that did not sleep when they were looked at last did something."""
     runs: bool = False
-    """Its main thread ran code that runs too often to be recorded: `last` says nothing."""
+    """Such a thread ran code that runs too often to be recorded: `last` says nothing."""
     raised: str = ""
     """What ended another thread of it, as the end of a sentence on the process."""
     over: bool = False
@@ -299,6 +302,14 @@ class Activity:
         if self.runs:
             return 0.0
         return self.seen - self.last if self.seen is not None and self.last is not None else None
+
+    @property
+    def idle(self) -> float | None:
+        """The same, of all its threads but those that only wake up now and then."""
+        rests = self.rests
+        if rests is None or self.seen is None or self.beside is None:
+            return rests
+        return min(rests, self.seen - self.beside)
 
 
 @dataclass(frozen=True, slots=True)

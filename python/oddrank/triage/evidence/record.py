@@ -25,6 +25,7 @@ from oddrank.triage.evidence.record_calls import Seat
 _WANTS_GIL = facts.Frame("PyGILState_Ensure", "", None, True)
 _SPAWNED = re.compile(r"ProcessExitedException: process (\d{1,5}) terminated with signal (SIG\w+)")
 OTHER = "oddrank triage "  # before a job that is not judged here
+_CPU = 0.2  # less of a core is used by who wakes up now and then, to log or to look
 _GIL_SECONDS = 1.0  # a thread keeps the GIL, if the recorder has waited for it so long
 _KERNEL_WORDS = ("running", "stopped", "uninterruptible", "zombie", "dead")
 
@@ -236,24 +237,19 @@ def _activity(seat: Seat, now: float) -> Iterable[facts.Fact]:
         yield facts.State(seat.process, "dead", seat.source)
     # A record is read before the threads are looked at.
     time_seen = min(seen.time, now) if seen is not None else None
-    main = rank.main
-    last = main.last if main is not None and not main.ended else None
+    callers, states = seat.callers, seat.states
+    last = max((t.last for t in callers if t.last is not None), default=rank.last)
+    beside = [
+        time_seen if _is_unseen(rank, t) else t.last for t in rank.threads if not t.ended
+        and (states[t.tid][0] == "running" or states[t.tid][1] >= _CPU * ranks.LOOK)
+    ]  # fmt: skip
     yield facts.Activity(
-        seat.process, seat.source, rank.last if last is None else last, rank.step,
-        time_seen, *record_calls.alone(seat.history),
-        runs=_runs_unseen(seat), raised=rank.thread_raised, over=_is_over(rank),
+        seat.process, seat.source, last, rank.step, time_seen, *record_calls.alone(seat.history),
+        beside=max(filter(None, beside), default=None),
+        raised=rank.thread_raised, over=_is_over(rank),
+        runs=any(states[t.tid][0] == "running" and _is_unseen(rank, t) for t in callers),
         began=None if rank.begin_ns is None else rank.begin_ns / 1e9,
     )  # fmt: skip
-
-
-def _runs_unseen(seat: Seat) -> bool:
-    """Returns whether the main thread runs in a function whose lines are not recorded any more."""
-    rank, main = seat.rank, seat.rank.main
-    if main is None or not _is_unseen(rank):
-        return False
-    threads = seat.seen.threads if seat.seen is not None else {}
-    state, _ = threads.get(main.tid, (main.state, 0.0))
-    return state == "running"
 
 
 def _is_over(rank: Rank) -> bool:
@@ -266,12 +262,11 @@ def _is_over(rank: Rank) -> bool:
     )  # fmt: skip
 
 
-def _is_unseen(rank: Rank) -> bool:
-    """Returns whether the main thread stands in a function whose lines are only sampled."""
-    main = rank.main
-    if main is None or main.ended or not main.stack:
+def _is_unseen(rank: Rank, thread: ranks.Thread | None) -> bool:
+    """Returns whether a thread stands in a function whose lines are only sampled."""
+    if thread is None or thread.ended or not thread.stack:
         return False
-    last = main.stack[-1]
+    last = thread.stack[-1]
     lowered = {(each.function, each.file) for each in rank.lowered}
     return rank.sampled_since is not None or (last.function, last.file) in lowered
 
@@ -284,7 +279,7 @@ def _death(seat: Seat, *, anybody: bool) -> Iterable[facts.Death]:
     rank, seen = seat.rank, seat.seen
     end, call = rank.end, record_calls.lost(rank)
     ended = seen.ended if seen is not None else None
-    sampled = _is_unseen(rank) and not end.raised
+    sampled = _is_unseen(rank, rank.main) and not end.raised
     died = partial(facts.Death, seat.process, source=seat.source, site=_site(rank), sampled=sampled)
     if end.raised:
         text = f"{end.raised} after {call} failed" if call else end.words
@@ -317,8 +312,7 @@ def _stacks(seats: Sequence[Seat]) -> Iterable[facts.Stack]:
     for seat in seats:
         rank, process, source = seat.rank, seat.process, seat.source
         living = [thread for thread in rank.threads if not thread.ended]
-        states_of = {thread.tid: (thread.state or "", thread.cpu) for thread in living}
-        states_of |= seat.seen.threads if seat.seen is not None else {}
+        states_of = seat.states
         running = [thread for thread in living if states_of[thread.tid][0] == "running"]
         # The copy of a record has no later clock: the states that were kept beside it tell.
         is_copy = seat.seen is not None and not seat.gone and not rank.alive

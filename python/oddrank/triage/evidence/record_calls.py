@@ -47,6 +47,26 @@ class Seat:
         """When it was looked at."""
         return self.rank.last if self.seen is None else self.seen.time
 
+    @property
+    def callers(self) -> list[ranks.Thread]:
+        """The threads that make its calls with others; its main one, if none is known to."""
+        made = {each.thread for each in self.history}
+        living = [thread for thread in self.rank.threads if thread.stack and not thread.ended]
+        main = self.rank.main
+        found = [thread for thread in living if thread.tid in made]
+        return found or ([main] if main is not None and not main.ended else [])
+
+    @property
+    def states(self) -> dict[int, tuple[str, float]]:
+        """What its threads did when they were looked at: a state in words, seconds of CPU time."""
+        states = {t.tid: (t.state or "", t.cpu or 0.0) for t in self.rank.threads}
+        states |= self.seen.threads if self.seen is not None else {}
+        # What samples a very deep stack keeps the GIL for long: its thread waits for no lock.
+        is_sampled = self.rank.sampled_since is not None
+        deep = [t.tid for t in self.rank.threads if t.hidden and (is_sampled or t.sampled)]
+        wants_gil = [tid for tid in deep if "futex" in states[tid][0]]
+        return states | {tid: ("running", states[tid][1]) for tid in wants_gil}
+
 
 def with_history(seat: Seat, of: int, notes: Notes) -> Seat:
     """Adds its newest calls. of: so many processes are compared."""
