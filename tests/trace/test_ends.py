@@ -23,6 +23,15 @@ ENDS = {
     "raise json.JSONDecodeError('no', '', 0)": End(
         "exited", 1, "json.decoder.JSONDecodeError", "no: line 1 column 1 (char 0)"
     ),
+    "exec('try: 1 / 0\\nfinally: [].pop()')": End(
+        "exited", 1, "IndexError", "pop from empty list, after ZeroDivisionError: division by zero"
+    ),
+    "raise ValueError('v' * 300) from OSError(28, 'full')": End(
+        "exited", 1, "ValueError", f"{'v' * 100}, after OSError: [Errno 28] full"
+    ),
+    "exec('try: 1 / 0\\nexcept ArithmeticError: raise KeyError(1) from None')": End(
+        "exited", 1, "KeyError", "1"
+    ),
     "os._exit(4)": End("no word"),
     "os.kill(os.getpid(), 9)": End("no word"),
     "os.kill(os.getpid(), 15); time.sleep(9)": End("no word"),

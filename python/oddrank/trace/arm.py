@@ -27,6 +27,7 @@ from oddrank.trace.packages import Packages
 _DEFAULT_MB = 4
 _KEEP_JOBS = 3
 _LARGEST = 2**31 - 1
+_LONGEST_BEFORE = 100  # of a message, before that of the exception that it was raised after
 _LONGEST_FILE, _LONGEST_NAME, _LONGEST_THREAD = 120, 80, 32  # of the place of an exception
 # Modules whose frames a warning skips: also under `with armed:`, a decorator and NicerTrace.run().
 _OURS = {"oddrank.trace.arm", "oddrank.trace.nicer", "oddrank.run.arm", "oddrank.run.start"}
@@ -292,7 +293,7 @@ def _place_of(traceback: TracebackType | None) -> str:
 
 
 def _first_line(raised: BaseException | None) -> str:
-    """Returns the first line of its message; "" if it has none, or fails to say it.
+    """Returns the first lines of its message and of what it was raised after; "" if it fails to.
     torch raises a worker's exception again, with its traceback as message: the last line counts."""
     with suppress(Exception):
         text = str(raised if raised is not None else "").strip()
@@ -301,6 +302,11 @@ def _first_line(raised: BaseException | None) -> str:
         if traceback:
             where = text.partition(" in ")[2].rstrip(".")
             text = f"{traceback.rpartition(chr(10))[2].partition(': ')[2]} (in {where})"
+        hides = raised is not None and raised.__suppress_context__
+        cause = raised and (raised.__cause__ if hides else raised.__context__)
+        if cause is not None and (why := str(cause).strip().partition("\n")[0]):
+            after = f"after {_name(type(cause))}: {why}"
+            text = f"{text[:_LONGEST_BEFORE]}, {after}" if text else after
         return text.encode(errors="replace").decode()
     return ""
 

@@ -28,7 +28,7 @@ FROM_OUTSIDE = frozenset({2, 9, 15})  # signals that others send: SIGINT, SIGKIL
 # torch's words in the process that started the worker: which of the two is a race inside of torch.
 _WORKER = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? (\d+)\) "
-    r"(?:is killed by signal: ([A-Z][\w ]*)\.|exited unexpectedly)"
+    r"(?:is killed by signal: ([A-Z][\w ]*)\.|exited unexpectedly(?: with exit code (\d+))?)"
 )
 _WITH_ITS_NODE = 60.0  # seconds between the end of a node and that of its ranks
 _AT_ONCE = 0.03  # seconds between two ends by signals that were sent together
@@ -97,14 +97,15 @@ def ends_of(view: View) -> list[End]:
 
 def _of_worker(death: Death) -> Death:
     """Returns the end of a worker that loads data, where its rank only says that it has ended."""
-    found = _WORKER.search(death.text)
+    *_, found = None, *_WORKER.finditer(death.text)  # what it was raised after says more
     if found is None or death.how != "exception":
         return death
-    pid, name = found.groups()
+    pid, name, code = found.groups()
     known = (n for n in signal.valid_signals() if name and signal.strsignal(n) == name)
     return replace(
-        death, how="signal" if name else "exit", signal=next(known, None), code=None,
-        text="", site=(), failed="", child=f"DataLoader worker pid {pid}",
+        death, how="signal" if name else "exit", signal=next(known, None),
+        code=int(code) if code else None, text="", site=(), failed="",
+        child=f"DataLoader worker pid {pid}",
     )  # fmt: skip
 
 
