@@ -5,6 +5,7 @@ ends_program.py FAULT RANK STEPS FOLDER, as training.py.
 
 import ctypes
 import fcntl
+import logging
 import os
 import queue
 import signal
@@ -71,6 +72,27 @@ def next_batch():
     time.sleep(1000)
 
 
+def ticks():
+    while True:
+        time.sleep(0.2)
+        logging.info("alive at %s", time.time())
+
+
+def waits_beside_a_thread_that_ticks():
+    threading.Thread(target=ticks, name="pulse", daemon=True).start()
+    wait_here()
+
+
+def waits_for_a_thread_that_works():
+    thread = threading.Thread(target=works_here)
+    thread.start()
+    thread.join()
+
+
+def recurses(n):
+    return recurses(n + 1)
+
+
 def two_locks():
     one, other = threading.Lock(), threading.Lock()
 
@@ -126,6 +148,10 @@ class Samples(torch.utils.data.Dataset):
                 time.sleep(1000)
             if FAULT == "worker_is_killed":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if FAULT == "worker_exits":
+                os._exit(3)
+            if FAULT == "worker_is_stopped":
+                os.kill(os.getpid(), signal.SIGSTOP)
             raise ValueError(f"bad sample {i}")
         return torch.ones(1)
 
@@ -165,6 +191,13 @@ def raises():
     raise ValueError("bad label 77 in shard 3")
 
 
+def raises_another():
+    try:
+        raise OSError(28, "No space left on device")
+    except OSError:
+        raise RuntimeError("could not save")  # noqa: B904
+
+
 GROUPS = []  # of all ranks, for some faults
 
 DOES = {
@@ -185,6 +218,10 @@ DOES = {
     "spins": spins_here,
     "is_killed": dies_here,
     "works": works_here,
+    "ticks": waits_beside_a_thread_that_ticks,
+    "thread_works": waits_for_a_thread_that_works,
+    "recurses": lambda: recurses(0),
+    "raises_another": raises_another,
 }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from launchers import LAUNCHERS
+from oddrank.run.watch import PATIENCE
 from patience import until
 from run.watched_job import LONGEST, watched_job
 from texts import rows
@@ -18,6 +19,7 @@ PROGRAM = Path(__file__).with_name("ends_program.py")
 # One rank alone may stand in Python: the others lose it before they can be interrupted.
 CTRL_C = r"Ctrl-C(, or SIGINT to rank \d+ .*alone,)? ended the job at "
 
+STALL = 2.0
 # Fault -> (odd rank, ranks that are named, cause, sentence).
 FAULTS = {fault: row for fault, *row in rows(__file__, "faults")}
 
@@ -26,7 +28,7 @@ FAULTS = {fault: row for fault, *row in rows(__file__, "faults")}
 def test_the_odd_rank_is_named_with_cause_and_place(fault):
     odd, ranks, cause, sentence = FAULTS[fault]
     ranks = [int(rank) for rank in ranks.split()]
-    with watched_job(fault, rank=int(odd), stall=2, script=PROGRAM, on_stall="collect") as job:
+    with watched_job(fault, rank=int(odd), stall=STALL, script=PROGRAM, on_stall="collect") as job:
         until(lambda: job.history, normal=LONGEST)
         if job.history[0]["event"] == "death":
             job.ends()
@@ -35,6 +37,8 @@ def test_the_odd_rank_is_named_with_cause_and_place(fault):
     finding, *others = report["findings"]
     assert not others, [one["what"] for one in report["findings"]]
     assert finding["cause"] == cause, report["summary"]
+    if fault == "ticks":  # so the thread that logs was no work
+        assert history[0]["seconds"] < PATIENCE * STALL
     if fault == "all_raise":  # torchrun may end some of them before they raise
         assert set(finding["who"]["ranks"]) <= set(ranks)
     else:
@@ -46,7 +50,7 @@ def test_the_odd_rank_is_named_with_cause_and_place(fault):
     assert offline["summary"] == report["summary"]
 
 
-@pytest.mark.parametrize("fault", ["works_after_all", "sampled_works"])
+@pytest.mark.parametrize("fault", ["works_after_all", "sampled_works", "thread_works"])
 def test_a_rank_that_works_on_while_others_wait_or_have_ended_is_held_against_nobody(fault):
     with watched_job(fault, rank=1, steps=60, stall=2, script=PROGRAM) as job:
         assert job.ends() == [0]

@@ -147,7 +147,8 @@ def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
     if suspect.rule == "held" and not suspect.leaf_class:
         doing = "inside the kernel (state D)"
     if suspect.beside and len(suspect.processes) == 1:
-        return _stuck("waits for its DataLoader worker, which stands in {worker}")(suspect)
+        stands = "is stopped" if suspect.held else "stands"
+        return _stuck(f"waits for its DataLoader worker, which {stands} in {{worker}}")(suspect)
     if suspect.leaf_class not in _DOING and place_text(suspect.leaf):
         return _text("stuck", "{name} {may_be} stuck{in_leaf}{step}{waiters}")(suspect)
     return _stuck(doing + "{in_leaf}")(suspect)

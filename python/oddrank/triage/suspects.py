@@ -86,6 +86,8 @@ class Suspect:
     """Why each process waits."""
     beside: tuple[facts.Frame, ...] = ()
     """Other places: of other suspects, of a deadlock's other threads, or of an awaited worker."""
+    held: bool = False
+    """That worker is stopped."""
     threads: tuple[str, ...] = ()
     """Of the cause shared-group: the threads, with their places."""
     step: int | None = None

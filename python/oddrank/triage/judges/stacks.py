@@ -13,7 +13,7 @@ from dataclasses import replace
 from oddrank.finding import fold, grouped, ranks_text
 from oddrank.triage import causes, leaves
 from oddrank.triage import model_frames as kinds
-from oddrank.triage.facts import Call, Process
+from oddrank.triage.facts import Call, Frame, Process
 from oddrank.triage.judges.stands import ORDER, Frames, Stand
 from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
@@ -210,21 +210,26 @@ def _with_children(suspect: Suspect, view: View) -> Suspect:
 
     One with an unknown parent counts for every rank of its host, and only as a DataLoader's.
     """
-    own, points, places = set(suspect.processes), [], []
+    own, points, held = set(suspect.processes), [], False
+    places: list[Frame] = []
     hosts, loads = {process.host for process in own}, suspect.leaf_class == kinds.DATA
     for what, stand in view.stands[1]:
         child = view.children.get(stand.process)
         of_host = loads and what == "dataloader worker" and stand.process.host in hosts
-        if stand.kind in (kinds.LOCK, "") or not (child.parent in own if child else of_host):
+        stopped = stand.thread.state == "stopped"
+        idle = stand.kind in (kinds.LOCK, "") and not stopped
+        if idle or not (child.parent in own if child else of_host):
             continue
         whose = f"a {what}" + (f" of {who([child.parent])}" if child else "")
         whose = f"its {what}" if child and len(own) == 1 else whose
-        text = f"{whose} ({who([stand.process])}) stands in {_place(stand)}"
+        does = "is stopped" if stopped else "stands"
+        text = f"{whose} ({who([stand.process])}) {does} in {_place(stand)}"
         points.append(Point(text, stand.thread.source))
         if loads and len(own) == 1 and stand.leaf.frame is not None:
-            places.append(stand.leaf.frame)
+            places.insert(0 if stopped else len(places), stand.leaf.frame)
+            held |= stopped
     beside = (*suspect.beside, *dict.fromkeys(places))
-    return replace(suspect, support=(*suspect.support, *points[:4]), beside=beside)
+    return replace(suspect, support=(*suspect.support, *points[:4]), beside=beside, held=held)
 
 
 def _at_one_place(stands: Collection[Stand]) -> bool:
