@@ -31,9 +31,9 @@ def test_the_call_that_failed_last_is_told_of_who_exits_then():
             calls.insert(0, SimpleNamespace(**last))
         return cast(Any, SimpleNamespace(collectives=calls))
 
-    assert record_calls.lost(record(open=False, failed=True, op="allreduce_")) == "all_reduce"
-    assert record_calls.lost(record(open=True, failed=False, op="allreduce_")) == ""
-    assert record_calls.lost(record()) == ""
+    assert record_calls.last_failed(record(open=False, failed=True, op="send")).op == "send"
+    assert record_calls.last_failed(record(open=True, failed=False, op="send")) is None
+    assert record_calls.last_failed(record()) is None
 
 
 def test_functions_that_some_record_leaves_out_are_in_no_stack_unless_innermost():

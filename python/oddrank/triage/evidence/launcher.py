@@ -68,6 +68,7 @@ _ENDS = tuple(
         # vLLM, whose engine gives up afterwards
         r"(?-i:Worker) (?:proc )?(?P<label>\S+?)(?: pid (?P<pid>\d+))? died\b.*?"
         r"(?:code: (?P<code>-?\d+)|$)",
+        r"(?-i:exit code (?P<code>137))",
     )
 )
 _MPI_NAME = re.compile(r"Process name: (?:\[\S*,)?(\d+)\b")
@@ -271,8 +272,10 @@ class _Reader:
         rank, pid, code = (_number(said.get(name)) for name in ("rank", "pid", "code"))
         local = line.process.rank if line.word == "Child process with PID" else None
         label = (said.get("label") or "") if local is None else f"local rank {local}"
-        rank = line.process.rank if rank is None and not label else rank
-        process = Process(rank, line.process.host, pid, label)
+        process = line.process
+        if label or pid or rank is not None:
+            rank = process.rank if rank is None and not label else rank
+            process = Process(rank, process.host, pid, label)
         if name := said.get("name"):
             code = -next(n for word, n in tracebacks.SIGNALS.items() if name in word)
         if code is None:
@@ -292,9 +295,6 @@ class _Reader:
     def _peer(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
         peer = Process(None, found[1].strip() or None)
         yield Death(peer, "exit", source, line.time, text="Open MPI does not know how")
-
-    def _killed(self, _: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
-        yield _ended(line.process, 137, source, time=line.time)
 
     def _of_memory(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
         text, pid = line.text.strip(), _RAY_PID.search(line.text)
@@ -500,7 +500,6 @@ _LINES: tuple[tuple[re.Pattern[str], _Take], ...] = (
     (_DEEPSPEED, _Reader._deepspeed),
     (re.compile(r"running low on memory|memory pressure \(OOM\)"), _Reader._of_memory),
     (re.compile(r"Peer host:(.*)"), _Reader._peer),
-    (re.compile(r"exit code 137"), _Reader._killed),
     (re.compile("|".join(_OF_RAY)), _Reader._ray),
 )  # fmt: skip
 

@@ -4,7 +4,6 @@ RAS counts launches of five collectives, no send or recv. It lists the rarest co
 ahead: the facts hold the counts of all ranks, and blame nobody.
 """
 
-import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -13,18 +12,17 @@ from typing import Any
 
 from oddrank.finding import ranks_text
 from oddrank.inputs import Item
-from oddrank.inputs.files import is_text
 from oddrank.triage.evidence import Kind, kernel, time_in
-from oddrank.triage.evidence.lines import lines, numbers, words
+from oddrank.triage.evidence.lines import any_tells, lines, numbers, words
 from oddrank.triage.facts import Counts, Fact, Identity, Process, Source, Trouble, World
 
 # A line of RAS holds one of these. The first ones stand in no other file.
-_OWN = (
+_OWN = words(
     "Communicators...", "launched up to operation", "not launched any operations", "NCCL DIAG [",
     ") MISMATCH", ") INCOMPLETE", ") ERROR", "] PEER_",
 )  # fmt: skip
 WORDS = words(
-    *_OWN, ("Job summary", -6), "NCCL version", "Errors", "ranks have ",
+    *_OWN.each, ("Job summary", -6), "NCCL version", "Errors", "ranks have ",
     "The missing rank", "on node ", "ranks reported ", "Communicator ranks", "considered dead",
     "communicator data", "RUNNING  ", "INIT  ", "FINALIZE  ", "ABORT  ", "NOCOMM  ",
     *(f"Rank {digit}" for digit in range(10)),
@@ -33,7 +31,6 @@ _SURE = re.compile(
     r"Communicators\.\.\.|anks? .*launched (?:up to operation|any operations)|NCCL DIAG \[|"
     r"#\d+-\d+ \([0-9a-f]+\) (?:MISMATCH|INCOMPLETE|ERROR)|\] PEER_[A-Z_]+: "
 )
-_MOST_TRIED = 1000
 _MOST_LISTED = 4096
 _BEGINS = {i for i, (word, _) in enumerate(WORDS.each) if word in ("NCCL version", "Job summary")}
 _PROCESS = r"Process (\d+) on node (\S+) managing GPUs? ([\d,]+)"
@@ -90,12 +87,35 @@ class _Block:
     communicator: str
     kind: str
     source: Source
+    seen: "_Snapshot"
     op: str | None = None
     levels: list[tuple[int, int, list[int]]] = field(default_factory=list)
     """Number of ranks, operations launched, and those of the ranks that are listed."""
     missing: list[int] = field(default_factory=list)
     members: dict[int, tuple[str, int]] = field(default_factory=dict)
     error: str = ""
+
+    @property
+    def size(self) -> int:
+        counted = sum(ranks for ranks, _, _ in self.levels) + len(self.missing)
+        return self.seen.sizes.get(self.group) or min(counted, _MOST_RANKS)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has all ranks of the job."""
+        return self.seen.gpus is not None and self.seen.sizes.get(self.group) == self.seen.gpus
+
+    def process(self, rank: int) -> Process:
+        host, pid = self.members[rank]
+        return Process(rank if self.whole else None, host, pid)
+
+    def counts(self, counts: dict[int, int], **more: Any) -> Counts:
+        return Counts(
+            self.communicator, counts=tuple(sorted(counts.items())), source=self.source,
+            time=self.seen.time, size=self.size, whole=self.whole,
+            members=tuple((rank, self.process(rank)) for rank in sorted(self.members)),
+            **{"op": "", **more},
+        )  # fmt: skip
 
 
 @dataclass
@@ -169,7 +189,7 @@ class _Reader:
             only_dead = bool(died) and "silent" not in seen.lost
             dead = [r for r in block.missing if only_dead or block.members.get(r) in died]
             silent = tuple(r for r in block.missing if r not in dead)
-            self.facts.append(_counts(block, seen, {}, dead=tuple(dead), silent=silent))
+            self.facts.append(block.counts({}, dead=tuple(dead), silent=silent))
 
     def _counts(self, block: _Block) -> None:
         """Adds the counts of one operation, of all ranks: those of one level may be unlisted."""
@@ -177,12 +197,12 @@ class _Reader:
             return
         counts = {rank: value for _, value, listed in block.levels for rank in listed}
         unlisted = [(value, ranks) for ranks, value, listed in block.levels if not listed]
-        ranks = range(_size(block, self._seen))
+        ranks = range(block.size)
         left = [rank for rank in ranks if rank not in counts and rank not in block.missing]
         if len(unlisted) == 1 and len(left) == unlisted[0][1]:
             counts.update(dict.fromkeys(left, unlisted[0][0]))
             unlisted = []
-        self.facts.append(_counts(block, self._seen, counts, op=block.op, unnamed=tuple(unlisted)))
+        self.facts.append(block.counts(counts, op=block.op, unnamed=tuple(unlisted)))
 
     def date(self, found: re.Match[str], _: Source) -> None:
         self.end()
@@ -200,7 +220,7 @@ class _Reader:
 
     def head(self, found: re.Match[str], source: Source) -> None:
         self.end()
-        self._block = _Block(int(found[1][:9]), found[2], found[3], source)
+        self._block = _Block(int(found[1][:9]), found[2], found[3], source, self._seen)
 
     def table(self, found: re.Match[str], _: Source) -> None:
         self._seen.sizes[int(found[1][:9])] = min(int(found[2][:9]), _MOST_RANKS)
@@ -282,7 +302,7 @@ class _Reader:
         if groups["pid"] and rank not in block.members:
             block.members[rank] = (groups["host"], int(groups["pid"][:18]))
             index = int((groups["nvml"] or groups["gpu"])[:4])
-            self.facts.append(Identity(_process(rank, block, seen), source, gpu_index=index))
+            self.facts.append(Identity(block.process(rank), source, gpu_index=index))
         if block.kind == "INCOMPLETE":
             block.missing.append(rank)
         elif block.kind == "ERROR":
@@ -310,37 +330,7 @@ def _lost(
     )  # fmt: skip
 
 
-def _counts(block: _Block, seen: _Snapshot, counts: dict[int, int], **more: Any) -> Counts:
-    return Counts(
-        block.communicator, counts=tuple(sorted(counts.items())), source=block.source,
-        time=seen.time, size=_size(block, seen), whole=_whole(block, seen),
-        members=tuple((rank, _process(rank, block, seen)) for rank in sorted(block.members)),
-        **{"op": "", **more},
-    )  # fmt: skip
-
-
-def _size(block: _Block, seen: _Snapshot) -> int:
-    counted = sum(ranks for ranks, _, _ in block.levels) + len(block.missing)
-    return seen.sizes.get(block.group) or min(counted, _MOST_RANKS)
-
-
-def _whole(block: _Block, seen: _Snapshot) -> bool:
-    return seen.gpus is not None and seen.sizes.get(block.group) == seen.gpus
-
-
-def _process(rank: int, block: _Block, seen: _Snapshot) -> Process:
-    host, pid = block.members[rank]
-    return Process(rank if _whole(block, seen) else None, host, pid)
-
-
-def _sniff(item: Item) -> bool:
-    """Returns whether lines of RAS stand in a file."""
-    own = (number for number, index in numbers(item, WORDS) or () if index < len(_OWN))
-    few = itertools.islice(own, _MOST_TRIED)
-    return is_text(item) and any(_SURE.search(line) for _, line in lines(item, few))
-
-
 KIND = Kind(
-    "NCCL RAS", binary=False, sniff=_sniff,
+    "NCCL RAS", binary=False, sniff=lambda item: any_tells(item, _OWN, _SURE.search),
     read=lambda items, _: [fact for item in items for fact in _facts(item)],
 )  # fmt: skip

@@ -16,6 +16,7 @@ from oddrank import _native
 from oddrank.finding import grouped
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.trace import ranks
+from oddrank.trace.collectives import op_name
 from oddrank.trace.ranks import Rank, Seen
 from oddrank.triage import facts
 from oddrank.triage.evidence import Kind, of_json, record_calls, signal_number
@@ -67,7 +68,9 @@ def _facts(
     """kept: processes as somebody saw them. names: of files, as the user sees them."""
     now = time.time()
     # Several files may have a process: who saw it alive, or how it ended, knows more.
-    kept.sort(key=lambda one: (_is_unexplained(one[0]), one[0].time))
+    kept.sort(key=lambda one: (
+        one[0].state in facts.GONE and one[0].signal is None and one[0].code is None, one[0].time
+    ))  # fmt: skip
     collected = {(s.pid, s.started): s for s, _ in reversed(kept) if s.state != ranks.SILENT}
     as_recorded, found = found, _ranks(found, collected)
     # What was seen at the time of the copy counts: here the process may be gone since.
@@ -197,10 +200,6 @@ def _states(content: Any) -> list[Seen]:
     return found
 
 
-def _is_unexplained(seen: Seen) -> bool:
-    return seen.state in facts.GONE and seen.signal is None and seen.code is None
-
-
 def _newest_run(found: Sequence[Rank], names: Mapping[str, str], notes: Notes) -> list[Rank]:
     """Returns the ranks of the newest run of the newest job; a note for each other job."""
     by_job = grouped((rank.job or str(Path(rank.file).parent.name), rank) for rank in found)
@@ -277,7 +276,8 @@ def _death(seat: Seat, *, anybody: bool) -> Iterable[facts.Death]:
     If nobody did, a record without a word says nothing: somebody may have ended the job since.
     """
     rank, seen = seat.rank, seat.seen
-    end, call = rank.end, record_calls.lost(rank)
+    # What exits with a code after a call has failed does so because of it.
+    end, call = rank.end, op_name(failed.op) if (failed := record_calls.last_failed(rank)) else ""
     ended = seen.ended if seen is not None else None
     sampled = _is_unseen(rank, rank.main) and not end.raised
     died = partial(facts.Death, seat.process, source=seat.source, site=_site(rank), sampled=sampled)

@@ -242,12 +242,6 @@ def _elements(size: int, dtype: str) -> int:
     return size // max(1, int(bits[0]) // 8 if bits else 1)
 
 
-def lost(rank: Rank) -> str:
-    """Returns the call that failed last: what then exits with a code does so because of it."""
-    failed = last_failed(rank)
-    return op_name(failed.op) if failed is not None else ""
-
-
 def mismatches(seats: Sequence[Seat]) -> Iterable[facts.Mismatch]:
     issued: dict[_Key, dict[int, dict[matching.Signature, list[int]]]] = {}
     for seat in seats:
