@@ -9,9 +9,10 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
-from oddrank.control.session import Root, Session, SessionEnded, Snapshot, start
+from oddrank.control.session import Root, Session, SessionEnded, start
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch
 
@@ -33,7 +34,7 @@ def judge(root: Root) -> int:
             break
         root.go(stage, STAGE_SECONDS, json.dumps({"stage": stage}))
         put(f"go-{stage}")
-        round_ = root.collect(stage, note_results, every=0.05)
+        round_ = root.collect(stage, partial(note_results, stage), every=0.05)
     verdict = {
         "stage": round_.stage,
         "reason": round_.reason,
@@ -44,9 +45,9 @@ def judge(root: Root) -> int:
     return 0 if round_.reason == "complete" else 1
 
 
-def note_results(snapshot: Snapshot) -> None:
+def note_results(stage: str, _states: object, results: int, _left: float) -> None:
     """Tells the ranks how many results of the stage the root has."""
-    name = f"{snapshot.stage}-results{snapshot.results}"
+    name = f"{stage}-results{results}"
     if not (FOLDER / name).exists():
         put(name)
 

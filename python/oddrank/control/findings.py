@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from oddrank.control.blame import SOURCE, unfinished
-from oddrank.control.stages import JOIN, OddClaim, RankState, RunState, StageRound, node_of
+from oddrank.control.stages import JOIN, RankState, RunState, StageRound, node_of
 from oddrank.errors import type_and_text
 from oddrank.finding import Evidence, Finding, Level, Row, Who, fold, ranks_text
 from oddrank.triage import causes
@@ -71,7 +71,13 @@ def of_round(round: StageRound, found: Sequence[Suspect], run: RunState) -> list
         if one.cause is not causes.SETTINGS  # each claim is a finding, below
         and not (excuse and one in away)
     ]
-    return [*told, *excuse, *map(_turned_away, round.odd)]
+    turned_away = [
+        (OTHER_WORLD if claim.other_world else CLAIMED_TWICE).found(
+            _NOBODY, Evidence(claim.text, str(SOURCE)), stage=JOIN, claim=claim.text
+        )
+        for claim in round.odd
+    ]
+    return [*told, *excuse, *turned_away]
 
 
 def _finding(one: Suspect, victims: Sequence[RankState], run: RunState) -> Finding:
@@ -187,12 +193,6 @@ def _kept_away(round: StageRound) -> list[Finding]:
         seen = Evidence("no answer within a second", "reverse DNS of its own address")
         return [RESOLVER.found(_NOBODY, seen, stage=JOIN, **told)]
     return []
-
-
-def _turned_away(claim: OddClaim) -> Finding:
-    """Two processes claim one rank, or the WORLD_SIZE of a rank is not rank 0's."""
-    row = OTHER_WORLD if claim.other_world else CLAIMED_TWICE
-    return row.found(_NOBODY, Evidence(claim.text, str(SOURCE)), stage=JOIN, claim=claim.text)
 
 
 def wrong_local_rank(run: RunState, rank: int, expected: int, twins: list[int]) -> Finding:

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from oddrank import _native
@@ -32,17 +32,6 @@ _REFRESH_SECONDS = 0.3
 _END_SECONDS = 0.3
 # Once a rank of another world has come, the others get so many seconds to come.
 _OTHERS_SECONDS = 20.0
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Live progress of the stage that is being collected."""
-
-    stage: str
-    world: int
-    results: int  # ranks whose result is here
-    remaining: float  # seconds until the stage's deadline
-    states: list[RankState]
 
 
 class Root:
@@ -92,11 +81,15 @@ class Root:
         self._hub.begin(self._number, stage, parameters, self._stage_ends - time.monotonic())
 
     def collect(
-        self, stage: str, on_progress: Callable[[Snapshot], None] | None = None, every: float = 0.5
+        self,
+        stage: str,
+        on_progress: Callable[[list[RankState], int, float], None] | None = None,
+        every: float = 0.5,
     ) -> StageRound:
         """Wait until `stage` is over: all results | all accounted for | fault and grace | deadline.
 
-        `on_progress` is called every `every` seconds and once at the end.
+        `on_progress` is called every `every` seconds and once at the end, with the ranks' states,
+        how many results are here, and the seconds until the stage's deadline.
         """
         if stage != self._stage:
             raise ValueError(f"collect({stage!r}) while {self._stage!r} is the current stage")
@@ -113,9 +106,8 @@ class Root:
                     reason = "complete"
             states = self.snapshot() if reason or on_progress else []
             if on_progress:
-                remaining = max(0.0, self._stage_ends - time.monotonic())
-                results = self._hub.result_count()
-                on_progress(Snapshot(stage, self.world, results, remaining, states))
+                left = max(0.0, self._stage_ends - time.monotonic())
+                on_progress(states, self._hub.result_count(), left)
         if stage == JOIN:
             self._hub.send_roster()
         return StageRound(

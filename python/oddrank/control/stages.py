@@ -215,19 +215,8 @@ class Skip:
     why: str
 
 
-def nobody_is_odd(run: RunState, results: object) -> Any:
-    """Judges a stage that ranks only have to pass."""
-    return []
-
-
-def no_plan(run: RunState) -> Any:
+def _nothing(*_: object) -> Any:
     return None
-
-
-def as_judged(run: RunState, judged: Any) -> list[Finding]:
-    """Returns what the judge returned, if that is findings."""
-    found: list[Finding] = judged
-    return found
 
 
 @dataclass(frozen=True)
@@ -239,7 +228,7 @@ class Stage(Generic[Plan, Result, Judged]):
     plan: makes the ranks' context.parameters from earlier stages. With a Skip nothing is measured.
     measure: runs in every rank; returns a value that fits JSON. Only here may torch be imported.
     judge: pure, in the judge's process, once all results are there; gets them by rank. Its value
-    stays in run.judged.
+    stays in run.judged. Left out if ranks only have to pass.
     findings: makes findings from the judge's value; left out if that is findings.
     confirms: an earlier stage that this one rechecks. It runs only if that one has findings; its
     own findings replace them, or clear them.
@@ -253,9 +242,9 @@ class Stage(Generic[Plan, Result, Judged]):
     name: str
     seconds: float
     measure: Callable[[Context[Plan]], Result]
-    judge: Callable[[RunState, Mapping[int, Result]], Judged] = nobody_is_odd
-    plan: Callable[[RunState], Plan | Skip] = no_plan
-    findings: Callable[[RunState, Judged], list[Finding]] = as_judged
+    judge: Callable[[RunState, Mapping[int, Result]], Judged] = _nothing
+    plan: Callable[[RunState], Plan | Skip] = _nothing
+    findings: Callable[[RunState, Judged], list[Finding]] | None = None
     confirms: str = ""
     shown: bool = True
     keeps_results: bool = True
@@ -268,8 +257,9 @@ class Stage(Generic[Plan, Result, Judged]):
         Findings that name no stage are of this one, or of the one that it rechecks.
         """
         judged = run.judged[self.name] = self.judge(run, run.of(self.name))
+        found: Any = self.findings(run, judged) if self.findings else judged
         name = self.confirms or self.name
-        return [replace(one, stage=one.stage or name) for one in self.findings(run, judged)]
+        return [replace(one, stage=one.stage or name) for one in found or ()]
 
 
 AnyStage: TypeAlias = "Stage[Any, Any, Any]"

@@ -15,7 +15,7 @@ from oddrank import launch
 from oddrank.control import findings
 from oddrank.control.blame import Motion, blame, torn_down
 from oddrank.control.rendezvous import TAKEN
-from oddrank.control.session import Root, Snapshot
+from oddrank.control.session import Root
 from oddrank.control.stages import JOIN, AnyStage, RankState, RunState, Skip, StageRound, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding, Who
@@ -243,7 +243,7 @@ class Walk:
         """Collects until the round is complete, somebody is to blame, or its time is over."""
         settled = False
         while True:
-            round = self._root.collect(stage, self._show, _LOOK_EVERY)
+            round = self._root.collect(stage, partial(self._show, stage), _LOOK_EVERY)
             if round.reason == "complete":
                 return round, []
             if time.monotonic() >= end:
@@ -263,22 +263,20 @@ class Walk:
             # Only victims so far: the rank that tore them down has not shown its fault yet.
             time.sleep(min(0.25, max(0.0, end - time.monotonic())))
 
-    def _show(self, now: Snapshot) -> None:
+    def _show(self, stage: str, states: list[RankState], results: int, left: float) -> None:
         """Shows every few seconds which ranks a person waits for."""
-        self._motion.see(now.states)
-        if now.stage == JOIN:
-            self._note_joined(now.states)
+        self._motion.see(states)
+        if stage == JOIN:
+            self._note_joined(states)
         if time.monotonic() - self._shown < _SHOW_EVERY - 0.1:
             return
         self._shown = time.monotonic()
         missing = [
-            s.rank
-            for s in now.states
-            if s.contact == "never" or (now.stage != JOIN and not s.published)
+            s.rank for s in states if s.contact == "never" or (stage != JOIN and not s.published)
         ]
         _say(
-            f"{now.stage:<{self._width}}  {now.results}/{now.world}  not through yet:"
-            f" {Who('rank', tuple(missing))}, at most {max(1, math.ceil(now.remaining))} s more"
+            f"{stage:<{self._width}}  {results}/{self._root.world}  not through yet:"
+            f" {Who('rank', tuple(missing))}, at most {max(1, math.ceil(left))} s more"
         )
 
     def _note_joined(self, states: Iterable[RankState]) -> None:

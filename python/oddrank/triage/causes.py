@@ -351,10 +351,6 @@ def _holds_its_own_locks(suspect: Suspect, view: View) -> Suspect | None:
     return replace(suspect, beside=locked[0])
 
 
-def _stands_elsewhere(suspect: Suspect, view: View) -> Suspect | None:
-    return suspect if suspect.cause is NOT_ENTERED and suspect.leaf else None
-
-
 def _shares_its_group(suspect: Suspect, view: View) -> Suspect | None:
     """Threads that use one group at once explain whatever differs or waits in it."""
     members = view.progress.get(suspect.group, {}) if suspect.group is not None else {}
@@ -397,7 +393,8 @@ DEADLOCK = Cause("deadlock", "stack",
     _holds_its_own_locks)
 INFINITE_LOOP = Cause("infinite-loop", "stack",
     _stuck("[runs|run] on{in_leaf} and [does|do] not come to the next call"), fits=_goes_on)
-HOST_STUCK = Cause("host-stuck", "stack", _host_stuck, fits=_stands_elsewhere,
+HOST_STUCK = Cause("host-stuck", "stack", _host_stuck,
+    fits=lambda s, view: s if s.cause.name == "not-entered" and s.leaf else None,
     drains_node=lambda suspect: suspect.rule == "held")
 SHARED_GROUP = Cause("shared-group", "others",
     _text("mismatch", "{name} [uses|use] {group} from several threads at once{threads}: their"

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from oddrank.finding import fold
+from oddrank.finding import fold, grouped
 from oddrank.page import Lane, Note, Parts, Table
 from oddrank.triage import leaves, timeline, tree, words
 from oddrank.triage.facts import Process, Progress, ranks
@@ -31,11 +31,12 @@ def parts(view: View, suspects: Sequence[Suspect], jobs: int) -> Parts:
     size = view.world or max(heard, default=-1) + 1
     culprits = {rank for suspect in suspects for rank in ranks(suspect.processes)}
     waiting = {rank for suspect in suspects for rank in ranks(suspect.waiting)} - culprits
+    doings = grouped((text, process) for process, text in _doings(view))
     return Parts(
         waiting=tuple(sorted(waiting)),
         absent=tuple(rank for rank in range(size) if rank not in heard),
         hosts={p.rank: p.host for p in view.processes if p.rank is not None and p.host},
-        notes=list(_notes(view)),
+        notes=[Note(text, ranks(of)) for text, of in doings.items() if ranks(of)],
         tree=tree.tree(view.stacks),
         lanes=_lanes(view, culprits),
         events=events,
@@ -43,17 +44,8 @@ def parts(view: View, suspects: Sequence[Suspect], jobs: int) -> Parts:
     )
 
 
-def _notes(view: View) -> Iterator[Note]:
-    """Yields what is known of each rank; equal lines of several ranks once."""
-    lines: dict[str, set[int]] = defaultdict(set)
-    for process, text in _doings(view):
-        if process.rank is not None:
-            lines[text].add(process.rank)
-    for text, who in lines.items():
-        yield Note(text, tuple(sorted(who)))
-
-
 def _doings(view: View) -> Iterator[tuple[Process, str]]:
+    """Yields what is known of each process."""
     for process in view.processes:
         if process.pid is not None:
             yield process, f"pid {process.pid}"

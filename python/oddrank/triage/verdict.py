@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from oddrank.finding import duration, grouped
 from oddrank.triage import causes
-from oddrank.triage.facts import GONE, Frame, Paused, Process, State, ranks
+from oddrank.triage.facts import GONE, Frame, Process, State, ranks
 from oddrank.triage.judges import deaths, devices, ras, stacks, waits
 from oddrank.triage.leaves import KERNEL, kernel_class
 from oddrank.triage.suspects import HIGH, MEDIUM, Point, Suspect
@@ -51,7 +51,12 @@ def suspects(view: View) -> list[Suspect]:
         rule = "paused-on-purpose"
         alone = Suspect(causes.PAUSED, tuple(view.pauses), rule, HIGH, pauses=pauses)
         first, *others = found or [alone]
-        found = [_supported(first, _of_pauses(pauses)), *others]
+        alike = [*grouped((str(one.pause), one) for one in pauses).items()][:_MOST_PAUSES]
+        points = [
+            Point(f"{text}: {stacks.who([one.process for one in same])}", same[0].source)
+            for text, same in alike
+        ]
+        found = [_supported(first, points), *others]
     # What names nobody, and is not sure, counts if nobody is surely named.
     surer = [s for s in found if _names(s) and s.certainty]
     sure = [process for s in surer for process in s.processes]
@@ -254,15 +259,6 @@ def _without_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
             told = replace(suspect, processes=guilty, waiting=waiting)
             left.append(told if waiting == suspect.waiting else replace(told, at=None, group=None))
     return left
-
-
-def _of_pauses(pauses: Sequence[Paused]) -> tuple[Point, ...]:
-    """Returns a point for each group of processes that wait for the same."""
-    alike = grouped((str(one.pause), one) for one in pauses)
-    return tuple(
-        Point(f"{text}: {stacks.who([one.process for one in same])}", same[0].source)
-        for text, same in list(alike.items())[:_MOST_PAUSES]
-    )
 
 
 def explained(suspect: Suspect, view: View) -> Suspect:

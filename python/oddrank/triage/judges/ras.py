@@ -42,7 +42,11 @@ def judge(view: View) -> list[Suspect]:
     if skewed:  # those that name ranks count before those that do not
         return [*found, max(skewed, key=lambda s: (bool(s.processes), s.certainty, len(s.waiting)))]
     if not found and answers and all(before is not None for _, before in answers):
-        return [_all_equal(answers[0][0])]
+        last, _ = answers[0]
+        text = (f"all {len(last.counts)} ranks have launched the same operations, and none between"
+                " two answers: the counts can't tell who is stuck")  # fmt: skip
+        points = (Point(text, last.source),)
+        return [Suspect(causes.UNKNOWN, (), "counts-equal", LOW, points, time=last.time)]
     return found
 
 
@@ -97,13 +101,6 @@ def _not_begun(counts: Counts) -> Suspect:
         (Point(text, counts.source),), (Point(why, counts.source),), _named(counts, begun),
         Call(None, "the set-up of NCCL"), time=counts.time,
     )  # fmt: skip
-
-
-def _all_equal(counts: Counts) -> Suspect:
-    text = (f"all {len(counts.counts)} ranks have launched the same operations, and none between"
-            " two answers: the counts can't tell who is stuck")  # fmt: skip
-    points = (Point(text, counts.source),)
-    return Suspect(causes.UNKNOWN, (), "counts-equal", LOW, points, time=counts.time)
 
 
 def _unreachable(view: View) -> list[Suspect]:
