@@ -230,10 +230,7 @@ def _sizes(inputs: int, outputs: int, dtype: str) -> str:
     """Returns the numbers of elements; inputs and outputs where they differ."""
     if not dtype:
         return ""
-    return _pair(_elements(inputs, dtype), _elements(outputs, dtype))
-
-
-def _pair(one: int, other: int) -> str:
+    one, other = _elements(inputs, dtype), _elements(outputs, dtype)
     return str(max(one, other)) if one == other or not (one and other) else f"{one} to {other}"
 
 

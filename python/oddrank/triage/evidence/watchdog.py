@@ -353,21 +353,19 @@ def _progress(seen: _Seen, group: Group, ops: Mapping[tuple[str, int | None], st
     pending = int(seen.stood or (seen.timed_out and seen.seq is not None))
     if seen.enqueued is not None and seen.completed is not None:
         pending = max(pending, seen.enqueued - seen.completed)
-    if seen.op in _OF_PAIRS:
-        return Progress(seen.process, group, seen.source, seen.backend, open_count=pending,
-                        time=seen.time, timed_out=seen.timed_out)  # fmt: skip
     calls: tuple[Call, ...] = ()
+    counts = seen.enqueued, seen.completed
     seq = seen.seq if seen.timed_out else None
     if seq is None and pending and seen.completed is not None:
         seq = seen.completed + 1  # it was told to dump: the oldest call that is open
-    if seq is not None:
+    if seen.op in _OF_PAIRS:
+        counts = None, None
+    elif seq is not None:
         sizes = " -> ".join(dict.fromkeys(seen.numel))
         op = seen.op or ops.get((seen.name, seq), "")
         calls = (Call(seq, _op(op), sizes=sizes, since=seen.since),)
-    return Progress(
-        seen.process, group, seen.source, seen.backend, seen.enqueued, seen.completed,
-        calls, pending, time=seen.time, timed_out=seen.timed_out,
-    )  # fmt: skip
+    return Progress(seen.process, group, seen.source, seen.backend, *counts, calls, pending,
+                    time=seen.time, timed_out=seen.timed_out)  # fmt: skip
 
 
 def _groups(seen: Sequence[_Seen]) -> list[Group]:
