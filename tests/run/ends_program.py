@@ -3,6 +3,7 @@
 ends_program.py FAULT RANK STEPS FOLDER, as training.py.
 """
 
+import atexit
 import ctypes
 import fcntl
 import logging
@@ -30,7 +31,9 @@ FAULT, ODD, FOLDER = sys.argv[1], int(sys.argv[2]), Path(sys.argv[4])
 RANK = int(os.environ["RANK"])
 AT = 20
 # In these, all but the odd rank have no step 20.
-OTHERS_FINISH = ("one_more", "sleeps_after_all", "works_after_all")
+OTHERS_FINISH = (
+    "one_more", "one_more_as_others_exit", "sleeps_after_all", "sleeps_at_exit", "works_after_all",
+)  # fmt: skip
 
 
 def hot(i):
@@ -198,6 +201,24 @@ def raises_another():
         raise RuntimeError("could not save")  # noqa: B904
 
 
+def raises_alone(ranks):
+    """Raises an error of this rank's own. No rank is gone before these have raised."""
+    order = [FOLDER / f"raised{rank}" for rank in ranks]
+
+    def shown(*_):
+        (FOLDER / f"raised{RANK}").write_text("")
+        while not all(file.exists() for file in order):
+            time.sleep(0.01)
+
+    sys.excepthook = shown
+    before = order[: ranks.index(RANK)]
+    while not all(file.exists() for file in before):
+        time.sleep(0.01)
+    if RANK == ODD:
+        raises()
+    raise (TypeError, KeyError, EOFError, LookupError)[RANK](f"no column {RANK}")
+
+
 GROUPS = []  # of all ranks, for some faults
 
 DOES = {
@@ -229,6 +250,10 @@ def step(i, value):
     if i == AT and FAULT == "all_raise":
         dist.all_reduce(value)  # out of which they come together
         raises()
+    if i == AT and FAULT == "each_raises":
+        raises_alone(range(4))
+    if i == AT and FAULT == "another_raises_too" and RANK in (1, ODD):
+        raises_alone((ODD, 1))
     if i == AT and FAULT == "left_lock":
         left_lock()
     if i == AT and FAULT == "skips_a_save" and RANK != ODD:
@@ -252,13 +277,15 @@ def step(i, value):
 
 def main():
     (FOLDER / f"{RANK}.pid").write_text(str(os.getpid()))
+    if RANK == ODD and FAULT == "exit_0_before_all":
+        sys.exit(0)
     dist.init_process_group("gloo", timeout=timedelta(minutes=20))
     value = torch.zeros(8)
     if FAULT == "in_another_group":
         GROUPS.append(dist.new_group())
     steps = int(sys.argv[3])
     if FAULT in OTHERS_FINISH:
-        steps = AT + (FAULT == "one_more" and RANK == ODD)
+        steps = AT + (FAULT.startswith("one_more") and RANK == ODD)
     data = iter(())
     if FAULT.startswith("worker_"):
         data = iter(torch.utils.data.DataLoader(Samples(), batch_size=4, num_workers=2))
@@ -271,6 +298,11 @@ def main():
         time.sleep(0.02)
     if RANK == ODD and FAULT == "sleeps_after_all":
         time.sleep(1000)
+    if RANK == ODD and FAULT == "sleeps_at_exit":
+        dist.destroy_process_group()
+        atexit.register(wait_here)
+    if RANK != ODD and FAULT == "one_more_as_others_exit":
+        atexit.register(wait_here)
     if RANK == ODD and FAULT == "works_after_all":
         works_here()
 

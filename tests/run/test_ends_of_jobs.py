@@ -81,19 +81,25 @@ def test_a_rank_that_was_never_started_is_named():
         assert "ranks 0, 2 wait" in finding["what"]
 
 
-def test_a_rank_that_got_sigterm_from_a_stranger_is_named():
+@pytest.mark.parametrize("by", ["SIGTERM", "SIGINT"])
+def test_a_rank_that_got_a_signal_from_a_stranger_is_named_and_evidence_is_saved(by):
     # So that torchrun's own SIGTERM to the others comes clearly later: two that come within
     # moments may both be a stranger's.
     late = ("--monitor-interval", "2")
-    with watched_job("none", stall=2, script=PROGRAM, of_launcher=late) as job:
+    with watched_job("none", stall=2, script=PROGRAM, of_launcher=late, on_stall="collect") as job:
         until((job.folder / "fault").exists, normal=LONGEST)
-        job.signal(2, signal.SIGTERM)
+        job.signal(2, signal.Signals[by])
         assert job.ends() == [1]
+        offline = job.triaged()
         finding, *others = job.report["findings"]
         assert not others, job.report
         assert (finding["who"]["ranks"], finding["cause"]) == ([2], "dead"), job.report
-        assert "was killed with SIGTERM at " in finding["what"]
+        how = {"SIGTERM": "was killed with SIGTERM at ",
+               "SIGINT": "raised KeyboardInterrupt: SIGINT to it alone, at "}[by]  # fmt: skip
+        assert how in finding["what"]
         assert job.said[0] == f"oddrank: {job.report['summary']}"
+        # By then more of the others may have lost it.
+        assert offline["findings"][0]["what"].partition(";")[0] == finding["what"].partition(";")[0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

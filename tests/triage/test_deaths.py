@@ -183,6 +183,12 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         first = death(1, host="n1", how="signal", text="", signal=signal, gone=10.0)
         return [first, death(0, host="n1", text=LOST, gone=11.0), World(2, HERE)]
 
+    def of_three(last=12.0):
+        at = ((0, 11.0, "ValueError: bad label"), (1, 11.5, "KeyError: 'id'"),
+              (2, last, "OSError: [Errno 28] No space left on device"))  # fmt: skip
+        ends = [death(r, time, host="n1", text=text, gone=12.5) for r, time, text in at]
+        return [*ends, World(3, HERE)]
+
     check(golden, {
         "who waited in vain ended before the one that a launcher then killed":
             ([*gone_before, late], ("host-stuck", (4,), 1)),
@@ -191,7 +197,13 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         "a node that failed as its rank was killed": ([kill, node], dead(1)),
         "a node that failed hours later": ([kill, replace(node, time=9e3)], dead(1)),
         "of two ranks one got SIGTERM before": (of_two(15), dead(1)),
-        "of two ranks one was interrupted": (of_two(2), ("unknown", (), 0)),
+        "each raised another error before any was gone": (of_three(), ("each-raised", (), 2)),
+        "one of them ran into an error seconds after the first was gone":
+            (of_three(19.0), ("dead", (0,), 1)),
+        "of two ranks one was interrupted, as its guard saw": (of_two(2), dead(1)),
+        "and the other was killed later, as Ctrl-C had not ended it":
+            ([death(rank, at, host="n1", how="signal", text="", signal=by, gone=at)
+              for rank, at, by in ((1, 10.0, 2), (0, 40.0, 9))], ("unknown", (), 0)),
         "of four ranks one was interrupted, and seconds later the others":
             ([death(r, host="n1", how="signal", text="", signal=2, gone=10.0 + 1.5 * (r != 1))
               for r in range(4)], ("unknown", (), 0)),

@@ -138,12 +138,14 @@ def test_a_rank_outside_is_named_while_others_wait_for_peers(golden):
               stack(f"barrier ({C10D}:1)\n{steps}:40)\n{outer}", 8, 9, 10),
               stack(f"get (queue.py:1)\n{steps}:41)\n{outer}", 11)], stuck(11)),
         "it leaves": ([WAIT, stack(f"destroy_process_group ({C10D}:2100)\n{TRAIN}", 3)],
-                      stuck(3, certainty=1)),
+                      ("finished", (3,), 1)),
         "at two lines of a function": ([waiting, reads(2), reads(8)], stuck(2, 8)),
         "at five lines of a function": ([waiting, *map(reads, (2, *range(8, 13)))],
                                         stuck(2, *range(8, 13))),
         "it has left": ([WAIT, stack(uploads, 3, name=""), stack(left, 3, name="")],
-                        stuck(3, certainty=1)),
+                        ("finished", (3,), 1)),
+        "all others leave": ([stack(f"destroy_process_group ({C10D}:2100)\n{TRAIN}", 0, 1, 2),
+                              stack(nap, 3)], stuck(3, certainty=1)),
     }, judge)  # fmt: skip
 
 

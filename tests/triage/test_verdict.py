@@ -215,6 +215,9 @@ def test_the_first_death_explains_those_who_wait_for_the_dead(golden):
     died_2, died_1 = ("dead", (2,), 2), ("dead", (1,), 2)
     once = stands(3, certainty=1, rule="stacks-awaited")
     timed_out = [replace(fact, timed_out=True) for fact in HANG]
+    over = [Death(Process(r), "exit", FILE, code=0, went_on=True) for r in (0, 2, 3)]
+    ended = [replace(one, how="signal", code=None, signal=15, went_on=False) for one in over]
+    late = [*into(7, 1), *(done(r, 6) for r in (0, 2, 3))]
     call = Call(7, "all_reduce", since=NOW - 0.1)
     moments = [progress(r, ALL4, enqueued=7, open=(call,), time=NOW) for r in range(4)]
     rows = {
@@ -223,6 +226,10 @@ def test_the_first_death_explains_those_who_wait_for_the_dead(golden):
             (joined(*HANG, deaths=[died(1)]), died_1, ("not-entered", (2,), 0)),
         "it may be a cascade": (joined(*HANG, deaths=[died(1, certainty=0)]), ONLY_2),
         "a rank whose call failed lost somebody": ([segfault, *lost], died_2),
+        "ranks whose scripts were over make no more calls, whatever ends them":
+            ([*late, *over, *ended, lost[1]], ("finished", (1,), 2)),
+        "nor where they live on": ([*late, *over], ("finished", (1,), 2)),
+        "one that lives on after its script": ([*HANG, over[1]], ("finished", (2,), 2)),
         "a library aborts a rank as calls differ":
             (joined(*dtypes(0), deaths=[crashed(3)]), ("mismatch", (0,), 1)),
         "and of two sides of one size":

@@ -204,11 +204,12 @@ class Judge:
         first = any(
             f.cause == causes.DEAD.name and f.names_somebody() for f in made.report.findings
         )
-        self.told = event.told and not first
+        again, self.told = self.told, event.told and not first
         alone = self.settings.world["size"] == 1 and len(made.read.view.heard) < 2
         if self.told or alone:
             # Python, or the user who ended the job, has said what there is to say.
-            self._note("death", after, made)
+            if not again:
+                self._note("death", after, made)
         else:
             self._tell_launcher(made.report)
             self._tell("death", after, made)
@@ -225,6 +226,9 @@ class Judge:
         was, now = _blame(before), _blame(made.report)
         if now[:2] != was[:2] and now[2] >= max(was[2], 0):
             self._tell("corrected", time.monotonic() - self.watch.began, made, "corrected")
+        elif self.said and made.report.summary.startswith(self.said):  # the same, and more
+            self.report, self.read, self.said = made.report, made.read, made.report.summary
+            self._write()
 
     def _follows_from_stall(self, event: Event) -> bool:
         """Returns whether ranks died because others stood: the verdict on those stays.
@@ -333,6 +337,8 @@ class Judge:
     def _on_end(self) -> None:
         if self.seen:
             self._correct()
+        elif self.told:  # how the others ended may show that one rank alone was told to
+            self._on_death(Event("death", told=True))
         states = self._states()
         went_on = not self.said and all(s.exit_code == 0 for s in states)
         if self.report is None or went_on:
@@ -555,7 +561,8 @@ def _write_new(texts: Mapping[Path, str]) -> None:
 
 def _blame(report: Report) -> tuple[tuple[int, ...], str, int]:
     """Returns the ranks, the cause and the confidence of the surest finding; (), "", -1: none."""
-    one = report.surest
+    sure = (one for one in report.findings if one.confidence.level == "high")
+    one = report.surest or next(sure, None)
     return (one.who.ranks, one.cause, _LEVELS.index(one.confidence.level)) if one else ((), "", -1)
 
 

@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable
@@ -279,7 +280,7 @@ def note_end(raised: BaseException | None) -> None:
 
 
 def _place_of(traceback: TracebackType | None) -> str:
-    """Returns line, function and file of the innermost frame of own code, or of any code."""
+    """Returns line, with the time, function and file of the innermost frame of own code, or any."""
     with suppress(Exception):  # a script may have put anything there
         found = list(walk_tb(traceback))
         others = tuple(folder for folders in packages_.roots() for folder in folders)
@@ -288,7 +289,7 @@ def _place_of(traceback: TracebackType | None) -> str:
         code = frame.f_code
         file = code.co_filename.encode(errors="replace")[-_LONGEST_FILE:].decode(errors="replace")
         name = getattr(code, "co_qualname", code.co_name)[:_LONGEST_NAME]
-        return f"{line}\n{name}\n{file}".encode(errors="replace").decode()
+        return f"{line} {time.time():.6f}\n{name}\n{file}".encode(errors="replace").decode()
     return ""
 
 

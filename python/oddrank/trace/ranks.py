@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -92,6 +93,8 @@ class End:
     exit_code: int | None = None
     raised: str = ""  # type of the exception that ended its script; empty if none did
     message: str = ""  # the first line of its message, cut to 191 bytes
+    time: float | None = field(default=None, compare=False, repr=False)
+    """Unix time at which that exception was noted."""
 
     @property
     def words(self) -> str:
@@ -275,8 +278,8 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
     if not collectives and found["last_collective"]:
         collectives = [collective_of(found["last_collective"])]
     sections, pause = pauses.parted(found["sections"])
-    end = End(found["end"], found["exit_code"], found["raised"], found["message"])
-    last_at, thread_raised = _place(found["raised_at"]), ""
+    last_at, thread_raised, noted = _place(found["raised_at"]), "", _time(found["raised_at"])
+    end = End(found["end"], found["exit_code"], found["raised"], found["message"], noted)
     if found["raised_at"].startswith("thread "):
         thread, _, text = found["raised_at"].partition("\n")
         place, comma = _place(text), "," if end.message else ""
@@ -330,7 +333,8 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
 
 def _last_place(rank: Rank) -> Frame | None:
     """Returns the main thread's last line; None if it runs, or no event shows it."""
-    if rank.alive or rank.main is None or rank.main.stack:
+    runs = rank.alive and rank.end.how == "no word"
+    if runs or rank.main is None or rank.main.stack:
         return None
     own = [Frame(*at) for _, tid, kind, at, _ in _events(rank) if (tid, kind) == (rank.pid, "line")]
     return own[-1] if own else None
@@ -351,10 +355,16 @@ def returned(rank: Rank, thread: Thread) -> bool:
     return ways[-1:] == ["return"]
 
 
+def _time(text: str) -> float | None:
+    with suppress(ValueError):
+        return float(text.partition("\n")[0].partition(" ")[2])
+    return None
+
+
 def _place(text: str) -> Frame | None:
     """Returns the place that a record has of an exception; "": none."""
-    line, _, rest = text.partition("\n")
-    function, _, file = rest.partition("\n")
+    first, _, rest = text.partition("\n")
+    line, (function, _, file) = first.partition(" ")[0], rest.partition("\n")
     return Frame(function, file, int(line)) if line.isdecimal() and function else None
 
 

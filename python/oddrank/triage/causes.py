@@ -174,11 +174,17 @@ def _finished(suspect: Suspect) -> tuple[Condition, str]:
         ends = "makes: it has" if len(waiting) == 1 else "make: they have"
         text = f"{name} {wait(suspect.processes)} in {at}, which {others} never {ends} finished"
         return "stuck", text
-    step = f" after step {suspect.step}" if suspect.step is not None else ""
-    place = own_place(death.site, next(iter(death.site), None))
-    text = f"{name} ended with exit code 0{step}" + (f", at {place}," if place else "")
-    text += f" while {count(waiting)} {wait(waiting)} in {at}: uneven batches?" if waiting else ""
-    return "dead", text
+    early = " before it joined the group" if suspect.rule == "finished-early" else ""
+    when = f" after step {suspect.step}" if suspect.step is not None else early
+    place = own_place(death.site, next(iter(death.site), suspect.leaf))
+    # Whether its process lives, and is not only on the way to its end.
+    lives = death.went_on and suspect.leaf and (suspect.rests or 0.0) >= JUST_NOW
+    lives = lives or death.code is None
+    text = f"{name} " + (f"finished{when}" if lives else f"ended with exit code 0{when}")
+    text += f", {'and stands ' if lives else ''}at {place}," if place else ""
+    text += f" while {count(waiting)} {wait(waiting)} in {at}" if waiting else ""
+    text += "" if early or not waiting else ": uneven batches?"
+    return "stuck" if lives else "dead", text
 
 
 def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
@@ -318,11 +324,21 @@ _OF_RULES: dict[str, Callable[[Suspect], str]] = {
 
 
 def _has_finished(suspect: Suspect, view: View) -> Suspect | None:
-    """Ranks that ended with exit code 0 are missing; if few wait for most, the few are odd."""
-    ends = [view.finished.get(process) for process in suspect.processes]
-    if suspect.cause.about not in ("call", "stack") or not ends or None in ends:
+    """Ranks that have finished are missing; if few wait for most, the few are odd.
+
+    If all others wait in calls that nobody has counted, they wait for those that have finished.
+    """
+    gone = tuple(view.finished)
+    if suspect.rule == "stacks-all-wait" and len(suspect.waiting) + len(gone) == view.world:
+        suspect = replace(suspect, cause=NOT_ENTERED, processes=gone, certainty=1)
+    ends = [view.done.get(process) for process in suspect.processes]
+    about, waits = suspect.cause.about, suspect.rule != "last-to-end"
+    if about not in ("call", "stack") or not waits or not ends or None in ends:
         return None
-    told = replace(suspect, rule="finished")
+    begins = suspect.at is not None and suspect.at.op == "init_process_group"
+    told = replace(suspect, rule="finished-early" if begins else "finished")
+    if suspect.rule == "stacks-awaited":  # one look is enough: it never moves on
+        told = replace(told, certainty=max(told.certainty, 1), against=())
     if 0 < len(suspect.waiting) < len(ends):
         return replace(told, processes=suspect.waiting, waiting=suspect.processes, leaf=None)
     return replace(told, death=ends[0])
@@ -366,6 +382,8 @@ def _shares_its_group(suspect: Suspect, view: View) -> Suspect | None:
 # fmt: off
 PAUSED = Cause("paused", "purpose", None)
 DEAD = Cause("dead", "end", _dead)
+EACH_RAISED = Cause("each-raised", "end",
+    _text("unknown", "each rank raised an error of its own: {first}; no rank is odd"))
 FINISHED = Cause("finished", "end", _finished,
     ("compare len(dataloader) on all ranks; DistributedSampler(drop_last=True), or torch's Join",),
     _has_finished)
@@ -468,8 +486,10 @@ RULES = {
     "ended-from-outside": "somebody or something ended all ranks, and no other evidence says why",
     "told-to-end": "what ends a job from outside says nothing of its ranks",
     "told-by-run": "oddrank run watched the job, and named it",
-    "finished": "the others wait in a call that it never made, and it ended with exit code 0",
-    "last-to-end": "all other ranks have ended with exit code 0, and it stands still",
+    "finished": "the others wait in a call that it never makes: it has finished",
+    "finished-early": "the others wait for it to join the group, and it has finished",
+    "each-raised": "each raised another error, and none of them was gone before",
+    "last-to-end": "all other ranks have finished, and it stands still",
     "same-end-everywhere": "every rank ended by the same: the code is odd, no rank",
     "did-not-end": "the launcher had to kill it, while the others timed out waiting",
     "gone-without-a-word": "all others lost a peer, and nothing says how it ended",

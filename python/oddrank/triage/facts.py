@@ -360,7 +360,8 @@ class Death:
     gone: float | None = None
     """When a guard saw the process gone. `time` may be that of its last words."""
     went_on: bool = False
-    """Later lines look as if the process went on, unless another source says that it ended."""
+    """Later lines look as if the process went on, unless another source says that it ended. Of an
+    exit with code 0: the script has ended, and its process may end later, or otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

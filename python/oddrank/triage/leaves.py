@@ -221,11 +221,11 @@ def _named(frames: Sequence[Frame], first: int, kind: str) -> int:
 
 def _op(block: Sequence[Frame]) -> str:
     """Returns the operation that a block of communication frames, innermost first, is about."""
-    for frame in block:
-        if not frame.native and kind_of(frame) == kinds.PEERS:
-            name = bare(frame)
-            if _OPS.fullmatch(name):
-                return name.lstrip("_") if name != "_store_based_barrier" else "barrier"
+    calls = (f for f in block if not f.native and kind_of(f) == kinds.PEERS)
+    names = [name.lstrip("_") for name in map(bare, calls) if _OPS.fullmatch(name)]
+    if names:
+        name = "init_process_group" if "init_process_group" in names else names[0]
+        return name if name != "store_based_barrier" else "barrier"
     for frame in reversed(block):
         if kind_of(frame) == kinds.PEERS:
             for op, pattern in _patterns("NATIVE_OPS"):

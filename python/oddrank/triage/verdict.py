@@ -268,7 +268,10 @@ def explained(suspect: Suspect, view: View) -> Suspect:
     fitting = (replace(told, cause=row) for row in earlier if (told := row.fits(seen, view)))
     first = next(fitting, seen)
     own = view.activities.get(first.processes[0]) if len(first.processes) == 1 else None
-    return replace(first, step=own.step, raised=own.raised) if own else first
+    if own is None:
+        return first
+    raised = "; ".join(filter(None, (own.raised, first.raised)))
+    return replace(first, step=own.step, raised=raised)
 
 
 def _with_activity(suspect: Suspect, view: View) -> Suspect:

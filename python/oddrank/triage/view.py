@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from oddrank.triage import model_frames as kinds
 from oddrank.triage.facts import (
     MOST_RANKS,
     Activity,
@@ -54,7 +55,8 @@ class View:
     """Processes that wait on purpose, and could go on: not those that are stopped, or too late."""
     deaths: list[Death]
     finished: dict[Process, Death]
-    """Processes that ended with exit code 0: that is a fault only if others wait for them."""
+    """Processes that ended with exit code 0, or whose script did, with the end of both: that is a
+    fault only if others wait for them."""
     stops: list[Stop]
     troubles: list[Trouble]
     counts: list[Counts]
@@ -116,6 +118,16 @@ class View:
         return stands(self.stacks, self.children)
 
     @cached_property
+    def done(self) -> dict[Process, Death]:
+        """Processes that make no more calls: they have finished, or leave their groups."""
+        leave = {
+            s.process: Death(s.process, "exit", s.thread.source, site=s.site)
+            for s in self.stands[0]
+            if s.kind == kinds.LEAVING and s.process not in self.leaving
+        }
+        return leave | self.finished
+
+    @cached_property
     def leaving(self) -> frozenset[Process]:
         """Processes that have raised an exception, and print it: they stand nowhere any more."""
         raised = (death for death in self.deaths if death.how == "exception")
@@ -174,7 +186,8 @@ def view(facts: Iterable[Fact]) -> View:
     for state in own[State]:
         states[state.process] = _newer(states.get(state.process), state)
     activities = {each.process: each for each in own[Activity]}
-    finished = {death.process: death for death in own[Death] if _is_well(death)}
+    well = sorted(filter(_is_well, own[Death]), key=lambda death: not death.went_on)
+    finished = {death.process: death for death in well}
     deaths = [
         death for death in own[Death]
         if not _is_well(death)

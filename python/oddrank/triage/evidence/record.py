@@ -279,13 +279,14 @@ def _death(seat: Seat, *, anybody: bool) -> Iterable[facts.Death]:
     # What exits with a code after a call has failed does so because of it.
     end, call = rank.end, op_name(failed.op) if (failed := record_calls.last_failed(rank)) else ""
     ended = seen.ended if seen is not None else None
+    left = unix_time(end.time) or rank.last
     sampled = _is_unseen(rank, rank.main) and not end.raised
     died = partial(facts.Death, seat.process, source=seat.source, site=_site(rank), sampled=sampled)
     if end.raised:
         text = f"{end.raised} after {call} failed" if call else end.words
-        yield died("exception", time=rank.last, code=end.exit_code, text=text, failed=call)
+        yield died("exception", time=left, code=end.exit_code, text=text, failed=call)
     elif end.how == "exited" and end.exit_code:
-        yield died("exit", time=rank.last, code=end.exit_code, failed=call)
+        yield died("exit", time=left, code=end.exit_code, failed=call)
     elif seen is not None and seen.signal == signal.SIGKILL and seen.oom_kills:
         text = f"oom_kill of its cgroup has grown by {seen.oom_kills}"
         yield died("oom", time=ended, signal=seen.signal, text=text)
@@ -297,6 +298,9 @@ def _death(seat: Seat, *, anybody: bool) -> Iterable[facts.Death]:
         yield died("exit", time=ended or rank.last, code=0)
     elif seat.gone and anybody and end.how in ("no word", "ending"):
         yield died("signal", time=ended, text="killed, crashed or called os._exit()")
+    calls = any(call.open or call.failed for call in rank.collectives)
+    if end.how in ("ending", "exited") and not (end.raised or end.exit_code or calls):
+        yield died("exit", code=0, went_on=True)
 
 
 def _site(rank: Rank) -> tuple[facts.Frame, ...]:

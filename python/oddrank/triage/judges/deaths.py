@@ -22,7 +22,9 @@ from oddrank.triage.words import count, who
 # Signals that end victims, too: an abort after a lost peer, a crash while others tear down.
 CASCADES = frozenset({6, 11})
 _ALIVE = ("running", "stopped", "uninterruptible")
-_MOST_POINTS, _FEW = 8, 3
+_MOST_POINTS, _FEW, _MOST_WORDS = 8, 3, 100
+_DONE = ("ended with exit code 0", "had finished")
+_AT_ONCE = 1.0  # seconds in which ranks that raise have not heard of each other
 # gloo's ranks find each other by keys of the store that end with a rank of the group.
 _STORE_KEY = re.compile(r"wait timeout after \d+ ?ms, keys: /default_pg/\S*//cpu//\d+/(\d+)$", re.M)
 _JOINED = re.compile(r"(\d+)/(\d+) clients joined|world_size=(\d+),? worker_count=(\d+)")
@@ -84,14 +86,15 @@ def _judge(view: View) -> list[Suspect]:
     own = [end for end in ends if end.why == "own"]
     interrupted = [end for end in ends if end.why == "ended" and is_interrupt(end.best)]
     if interrupted and not own and not view.stops:
-        best, whose, by = interrupted[0].best, interrupted[0].process, "Ctrl-C"
+        first = min(interrupted, key=lambda end: end.time or 0.0)
+        best, whose, by = first.best, first.process, "Ctrl-C"
         if len(interrupted) == 1 and whose.rank is not None and (view.world or 0) > 1:
             by += f", or SIGINT to {who([whose])} alone,"
         return [_told([Stop(by, best.source, best.time, why="SIGINT", wall=best.wall)])]
     # A crash among other ends may be theirs: a library that is torn down under a thread.
-    first = {end for end in own if not (end.best.among and end.best.signal == 9)
+    early = {end for end in own if not (end.best.among and end.best.signal == 9)
              and (end.best.signal not in CASCADES or end.best.how != "signal")}  # fmt: skip
-    own = [end for end in own if end in first or all(end.before(other) for other in first)]
+    own = [end for end in own if end in early or all(end.before(other) for other in early)]
     unlike = [end for end in ends if end.why == "unlike"]
     if not unlike:
         return _causes(view, ends, own) if own else _awaited(view, ends)
@@ -109,6 +112,10 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
     Of exits of some ranks that say no more than a code, the first ones are the cause.
     """
     groups = grouped((signature(end.best), end) for end in own)
+    if len(groups) == len(own) == view.world != 1 and _is_at_once(own):
+        told = (f"{count([end.process])} {timeline.said(end.best)}"[:_MOST_WORDS] for end in own)
+        point = Point("; ".join(told), own[0].best.source)
+        return [Suspect(causes.EACH_RAISED, (), "each-raised", 2, (point,), time=own[0].time)]
     for of, group in groups.items():
         if _is_bare(group[0].best) and not _everywhere(view, ends, group):
             groups[of] = [end for end in group if not any(o.before(end) for o in group)]
@@ -121,7 +128,7 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
         )
     ]  # fmt: skip
     found = [_cause(view, ends, group) for group in sorted(firsts, key=_weight)]
-    later = len(groups) - len(firsts)
+    later = [group for group in groups.values() if group not in firsts]
     if len(found) > 1:
         one, *others = found
         names = "; ".join(textwrap.shorten(s.support[0].text, 100) for s in others[:_FEW])
@@ -130,9 +137,21 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
         lowered = [replace(s, certainty=0) for s in others]
         return [replace(one, certainty=min(one.certainty, 1), against=(point,)), *lowered]
     if later:
-        point = Point(f"{counted(later, 'other end')} came after it")
-        found = [replace(found[0], support=(*found[0].support, point))]
+        point = Point(f"{counted(len(later), 'other end')} came after it")
+        too = [
+            f"{count([end.process for end in group])} raised {timeline.said(group[0].best)}"
+            for group in later if group[0].best.how == "exception"
+        ]  # fmt: skip
+        raised = "; ".join(f"{text[:_MOST_WORDS]}, too" for text in too[:_FEW])
+        found = [replace(found[0], support=(*found[0].support, point), raised=raised)]
     return found
+
+
+def _is_at_once(own: Sequence[End]) -> bool:
+    """Returns whether processes raised before any of them was gone, or nearly: none heard it."""
+    times = [end.time for end in own if end.best.how == "exception" and end.time is not None]
+    gone = min((d.gone for end in own for d in end.deaths if d.gone is not None), default=0.0)
+    return len(times) == len(own) and max(times) <= max(gone, min(times) + _AT_ONCE)
 
 
 def _weight(group: list[End]) -> tuple[bool, int, int, float, int]:
@@ -223,10 +242,10 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
         return []
     if absent := _absent_in_store(view, ends) or _never_came(victims):
         return [absent]
-    ended = {end.process for end in ends}
+    ended = {end.process for end in ends if end.why != "ended"}
     if finished := [death for p, death in view.finished.items() if p not in ended]:
         finished.sort(key=lambda death: death.process.rank or 0)
-        points = [Point(f"{count([d.process])} ended with exit code 0", d.source) for d in finished]
+        points = [Point(f"{count([d.process])} {_DONE[d.went_on]}", d.source) for d in finished]
         left = [death.process for death in finished]
         return [_left(causes.NOT_ENTERED, left, "finished", points, victims, certainty=2)]
     if len(victims) == 1 and not waited and victims[0].best.how == "exception":

@@ -112,6 +112,17 @@ def _of_worker(death: Death) -> Death:
 def _from_outside(found: list[End], view: View) -> list[End]:
     """Takes a signal for the cause if it came neither from the launcher nor from a keyboard.
     It counts if all got it, or a few that ended first; not if ranks lost one that ended well."""
+    interrupted = [end for end in found if is_interrupt(end.best)]
+    killed = [
+        end for end in found  # whom Ctrl-C does not end is killed
+        if end.best.signal == 9 and end.best.how == "signal"
+        and any(one.before(end) for one in interrupted)
+    ]  # fmt: skip
+    found = [replace(end, why="ended") if end in killed else end for end in found]
+    if len(interrupted) == 1 and _is_alone(interrupted[0], found, view):
+        best = interrupted[0].best
+        best = replace(best, text=best.text and "KeyboardInterrupt: SIGINT to it alone")
+        return [replace(end, why="own", best=best) if end in interrupted else end for end in found]
     if view.finished and any(end.why == "lost" for end in found):
         return found
     told = {
@@ -131,6 +142,18 @@ def _from_outside(found: list[End], view: View) -> list[End]:
         few = one or 2 * len(told) < max(len(found), view.world or 0)
         told = {end for end in told if few and all(_is_gone_before(end, o) for o in others)}
     return [replace(end, why="own") if end in told else end for end in found]
+
+
+def _is_alone(one: End, found: Sequence[End], view: View) -> bool:
+    """Returns whether no other rank was interrupted: all others have ended, and otherwise.
+
+    Launchers do not end others by SIGINT. One that is in C++ raises KeyboardInterrupt out of it.
+    """
+    known = {end.process.rank for end in found} | {process.rank for process in view.finished}
+    whole = 1 < (view.world or 0) <= len(known - {None}) and one.best.gone is not None
+    return whole and all(
+        end.why in ("lost", "waited") or end.best.signal == 15 for end in found if end is not one
+    )
 
 
 def _is_gone_before(one: End, other: End) -> bool:

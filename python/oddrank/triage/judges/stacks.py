@@ -176,14 +176,17 @@ def _at_rest(victims: Sequence[Stand]) -> bool:
 def with_places(suspect: Suspect, view: View) -> Suspect:
     """Adds where the ranks stand that are absent, if at one place; else their other places.
 
-    If all other ranks have ended with exit code 0, those that are left at one place are absent.
+    If all other ranks have finished, those that are left at one place are absent.
     """
-    cause, left = suspect.cause, [s for s in view.stands[0] if s.process not in view.finished]
-    is_rest = len(left) + len(view.finished) >= (view.world or 0) and _at_one_place(left)
-    if cause is causes.OUTSIDE and view.finished and is_rest:
+    cause, ended = suspect.cause, [d.process for d in view.finished.values() if not d.went_on]
+    left = [s for s in view.stands[0] if s.kind != kinds.LEAVING and s.process not in ended]
+    rest = tuple(process for process in view.done if process not in _processes(left))
+    is_rest = len(left) + len(rest) >= (view.world or 0) and _at_one_place(left)
+    few = view.finished or len(left) <= len(rest)  # ranks that leave may be the odd ones
+    if cause is causes.OUTSIDE and rest and is_rest and few:
         suspect = replace(
             suspect, cause=causes.HOST_STUCK, processes=_processes(left), rule="last-to-end",
-            certainty=1, waiting=tuple(view.finished), leaf=None, leaf_class=left[0].told,
+            certainty=1, waiting=rest, leaf=None, leaf_class=left[0].told,
         )  # fmt: skip
     elif cause.about not in ("call", "stack", "held"):
         return suspect
