@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from oddrank.finding import Condition, Who, ranks_text
 from oddrank.triage import timeline
-from oddrank.triage.facts import Call, Death, Process, Source, Trouble
+from oddrank.triage.facts import Death, Process, Source, Trouble
 from oddrank.triage.suspects import Cause, Says, Suspect
 from oddrank.triage.view import View
 from oddrank.triage.words import (
@@ -20,6 +20,7 @@ from oddrank.triage.words import (
     count,
     full_call,
     group_text,
+    issued,
     own_place,
     place_text,
     places_text,
@@ -197,25 +198,12 @@ def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
     usual, *others = found.variants
     of = group_text(suspect.group or found.group)
     where = f" as call {found.seq}" + (f" of {of}" if of else "") if found.seq else ""
-    odd = "; ".join(
-        f"{ranks_text(v.ranks)} issued {_issued(v.call, found.differs)}" for v in others
-    )
-    rest = f"{ranks_text(usual.ranks)} issued {_issued(usual.call, found.differs)}"
+    odd = "; ".join(f"{ranks_text(v.ranks)} issued {issued(v.call, found.differs)}" for v in others)
+    rest = f"{ranks_text(usual.ranks)} issued {issued(usual.call, found.differs)}"
     text = f"{odd}{where}; {rest}"
     if found.differs == "order":
         text += ": the same calls, in another order"
     return "mismatch", text
-
-
-def _issued(call: Call, differs: str) -> str:
-    at = f" at {place}" if (place := own_place(call.site)) else ""
-    if differs in ("op", "order"):
-        return (f"{call.op} of {call.sizes}" if call.sizes else call.op) + at
-    value = {
-        "dtype": call.dtype, "sizes": call.sizes or f"{call.bytes} bytes", "root": call.root,
-        "peer": call.peer,
-    }[differs]  # fmt: skip
-    return f"{call.op} with {differs} {value}{at}"
 
 
 def _device(suspect: Suspect) -> tuple[Condition, str]:

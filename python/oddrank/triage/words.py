@@ -84,6 +84,18 @@ def own_place(site: Sequence[Frame], other: Frame | None = None) -> str:
     return place_text(own or next((f for f in site if not leaves.kind_of(f)), other))
 
 
+def issued(call: Call, differs: str) -> str:
+    """Returns a call with that in which it differs from another one, and its place."""
+    at = f" at {place}" if (place := own_place(call.site)) else ""
+    if differs in ("op", "order"):
+        return (f"{call.op} of {call.sizes}" if call.sizes else call.op) + at
+    value = {
+        "dtype": call.dtype, "sizes": call.sizes or f"{call.bytes} bytes", "root": call.root,
+        "peer": call.peer,
+    }[differs]  # fmt: skip
+    return f"{call.op} with {differs} {value}{at}"
+
+
 def places_text(frames: Sequence[Frame | None]) -> str:
     """Returns places as the end of a sentence: next (data.py:17), next (data.py:19) and 2 more."""
     places = [*dict.fromkeys(filter(None, map(place_text, frames)))]

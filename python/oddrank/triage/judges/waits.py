@@ -16,7 +16,7 @@ from oddrank.triage.judges.wait_graph import Graph, Place, oldest
 from oddrank.triage.model_frames import PEERS
 from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
-from oddrank.triage.words import call_of, group_text
+from oddrank.triage.words import call_of, group_text, issued
 
 _MOST_NAMED = 64
 # A wait is no stall yet if it has lasted less than so many of the rank's own longest pauses, and
@@ -341,7 +341,7 @@ def _mismatched(view: View, mismatch: Mismatch) -> Suspect:
     # Of two sides of one size, the one that did what it never did before is odd.
     told = not clear and bool(usual.usual) and all(v.usual is False for v in others)
     points = tuple(
-        Point(f"{ranks_text(v.ranks)}: {_signature(v.call, mismatch.differs)}"
+        Point(f"{ranks_text(v.ranks)}: {issued(v.call, mismatch.differs)}"
               + (", as always after these calls" if v.usual else ""), v.source)
         for v in order
     )  # fmt: skip
@@ -366,8 +366,3 @@ def _mismatched(view: View, mismatch: Mismatch) -> Suspect:
         waiting=view.named(sorted(usual.ranks)) if clear or told else (),
         at=usual.call, group=mismatch.group, mismatch=replace(mismatch, variants=tuple(order)),
     )  # fmt: skip
-
-
-def _signature(call: Call, differs: str) -> str:
-    what = {"sizes": call.sizes, "op": call.sizes, "dtype": call.dtype, "root": f"root {call.root}"}
-    return f"{call.op} {what.get(differs, '')}".rstrip()
