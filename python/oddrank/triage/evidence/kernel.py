@@ -14,7 +14,7 @@ from oddrank.inputs import Item, Notes, unix_time
 from oddrank.inputs.files import is_text
 from oddrank.machine.xid import SXID, UNKNOWN, XID, XIDS, harmless, pci_slot
 from oddrank.triage.evidence import Kind, time_in
-from oddrank.triage.evidence.lines import matching, numbers, words
+from oddrank.triage.evidence.lines import matching, words
 from oddrank.triage.facts import Death, Fact, Process, Source, State, Trouble
 
 _MOST_PIDS = 64
@@ -320,8 +320,6 @@ def _sniff(item: Item) -> bool:
         return False
     if any(sign in item.head for sign in _SIGNS) and _LOG.search(item.head):
         return True
-    if not numbers(item, WORDS):
-        return False
     return any(_match(line) for _, line in matching(item, WORDS, Notes()))
 
 

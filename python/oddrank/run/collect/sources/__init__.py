@@ -192,20 +192,20 @@ def pieces(source: int, size: int) -> Iterator[bytes]:
         size -= len(piece)
 
 
-def copy(sink: Sink, file: str | Path, name: str, owner: int | None = None) -> bool:
-    """Copies a file; returns whether it did. Notes why not. Keeps its time of change."""
+def copy(
+    sink: Sink, file: str | Path, name: str, owner: int | None = None,
+    check: Callable[[int, os.stat_result], None] = lambda source, facts: None,
+) -> None:  # fmt: skip
+    """Copies a file, with its time of change, or notes why not. check: raises OddrankError."""
     sink.at(file)
     try:
         with opened(file, owner) as (source, facts):
-            content = pieces(source, facts.st_size)
-            done = sink.put(name, content, facts.st_size, of=str(file))
-            if done:
+            check(source, facts)
+            if sink.put(name, pieces(source, facts.st_size), facts.st_size, of=str(file)):
                 with suppress(OSError):
                     os.utime(sink.folder / name, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
-            return done
     except (OddrankError, OSError) as error:
         sink.lacks(file, error)
-    return False
 
 
 def iso(seconds: float) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oddrank import _native
 from oddrank.errors import OddrankError
-from oddrank.run.collect.sources import Sink, Source, Target, opened, pieces
+from oddrank.run.collect.sources import Sink, Source, Target, copy
 from oddrank.trace import ranks
 
 
@@ -22,18 +22,15 @@ def _work(target: Target, _: object, sink: Sink) -> None:
     seen = _states(read, {file.parent for file in files}, sink.folder)
     if seen:
         sink.put(ranks.STATES_FILE, ranks.states_text(seen).encode())
-    own = [file for file in files if file.name.startswith("rank")]
-    for file in [*own, *(file for file in files if file not in own)]:
-        sink.at(file)
-        try:
-            with opened(file) as (source, facts):  # anybody may have put another one there
-                if facts.st_size > core.TRACE_LARGEST:
-                    raise OddrankError("it is larger than any record")
-                if os.pread(source, len(core.TRACE_MAGIC), 0) != core.TRACE_MAGIC:
-                    raise OddrankError("it is no record, or its process died before it wrote any")
-                sink.put(file.name, pieces(source, facts.st_size), facts.st_size, of=str(file))
-        except (OddrankError, OSError) as error:
-            sink.lacks(file, error)
+
+    def check(source: int, facts: os.stat_result) -> None:  # anybody may have put another one there
+        if facts.st_size > core.TRACE_LARGEST:
+            raise OddrankError("it is larger than any record")
+        if os.pread(source, len(core.TRACE_MAGIC), 0) != core.TRACE_MAGIC:
+            raise OddrankError("it is no record, or its process died before it wrote any")
+
+    for file in sorted(files, key=lambda file: not file.name.startswith("rank")):
+        copy(sink, file, file.name, check=check)
 
 
 def _states(read: Sequence[ranks.Rank], sources: set[Path], target: Path) -> list[ranks.Seen]:
