@@ -102,16 +102,16 @@ _NEAR = 10
 _MOST_SITES = 32
 _WORKERS = re.compile(r"DataLoader worker \(pid(?:\(s\))? (\d[\d, ]{0,200})\)")
 _NUMBER = re.compile(r"\((\d+)\)")
-# Text of an error -> kind of trouble. These are faults of hardware, not of code.
-_HARDWARE = {
-    "uncorrectable ECC error": "ecc", "NVLink error": "nvlink", "an unrecoverable": "gpu",
-    "GPU is lost": "gpu", "fallen off the bus": "gpu",
-}  # fmt: skip
 # Lines behind an exception that say why it was raised, or where.
 _REASONS = frozenset({"EI0002", "EI0006", "hccl fftsplus t", "Duplicate GPU detected",
                       "TPU session error", "!!!! FATAL ERROR",
                       "Exception raised from "})  # fmt: skip
-_NCCL_TROUBLE = (
+# Text of an error -> kind of trouble: first those of the process's own GPU, which no code causes.
+_OF_GPU = ("ecc", "nvlink", "gpu")
+_TROUBLES = (
+    (re.compile("uncorrectable ECC error"), "ecc"),
+    (re.compile("NVLink error"), "nvlink"),
+    (re.compile("an unrecoverable|GPU is lost|fallen off the bus"), "gpu"),
     (re.compile(r"Got completion (?:from peer (\S+) )?with (?:status=|error )(\d+)"), "network"),
     (re.compile(r"Got async event : (.+)"), "network"),
     (re.compile(r"[Ee]rror while creating shared memory segment"), "shm"),
@@ -324,16 +324,15 @@ class _Words:
             self._died(line, Death(line.process, "abort", source, line.time, signal=6, text=text))
         elif said := _LAST_WORDS.match(text):
             self._what(line, (said[1] or said[2] or text).strip(), source)
-            self._nccl(line, text, source)
         elif (found := _SPAWNED.search(text)) and found[2]:
             self._told.append(_of_spawned(found, line.process, source, line.time))
         elif line.word in ("CUDA error: ", "CUDA_ERROR_ECC", "CUDA_ERROR_NVLINK"):
-            self._hardware(line, text, source, line.process)
+            self._faults(line, text, source, line.process)
         elif line.word == "NCCL WARN":
-            self._nccl(line, text, source)
+            self._faults(line, text, source)
         elif line.word in _REASONS or (line.word == "Last error:" and line.follows):
             self._last_error(line, text)
-            self._nccl(line, text, source)
+            self._faults(line, text, source)
         elif line.word in _SIGNAL_WORDS:
             self._signal(line, text, source)
 
@@ -371,38 +370,28 @@ class _Words:
         waited = timeline.WAITED.search(text or line.text)
         self._died(line, Death(process, "abort", source, line.time, signal=6, text=text,
                                by="watchdog" if waited else ""))  # fmt: skip
-        self._hardware(line, text, source, process)
+        self._faults(line, text, source, process)
 
-    def _hardware(self, line: Line, text: str, source: Source, process: Process) -> None:
-        for words, kind in _HARDWARE.items():
-            if words in text:
-                self._trouble(line, kind, text, source, process=process, host=line.process.host)
-                return
-
-    def _nccl(self, line: Line, text: str, source: Source) -> None:
-        for pattern, kind in _NCCL_TROUBLE:
-            if found := pattern.search(text):
-                code = found[2] if found.lastindex == 2 else ""
-                said = text[found.start() if kind == "node" else 0 :]
-                said = re.split("NCCL WARN|Last error:", said)[-1].strip()
-                host = found.groupdict().get("host") or line.process.host
-                self._trouble(line, kind, said, source, code=code, host=host)
-                return
-
-    def _trouble(
-        self, line: Line, kind: str, text: str, source: Source, *, host: str | None,
-        code: str = "", process: Process | None = None,
-    ) -> None:  # fmt: skip
-        """Counts a fault. process: the one whose GPU it is, if its own line tells of it."""
+    def _faults(
+        self, line: Line, text: str, source: Source, process: Process | None = None
+    ) -> None:
+        """Counts a fault of hardware or of the system. process: of whose GPU the line may tell."""
+        every = ((found, kind) for pattern, kind in _TROUBLES if (found := pattern.search(text)))
+        if (first := next(every, None)) is None:
+            return
+        found, kind = first
+        code = found[2] if found.lastindex == 2 else ""
+        rank = process.rank if process and kind in _OF_GPU else None
+        hits = () if rank is None else (rank,)
         key = (line.writer, kind, code)
-        hits = () if process is None or process.rank is None else (process.rank,)
-        old = self._troubles.get(key)
-        if old is not None:
+        if old := self._troubles.get(key):
             hits = tuple(sorted({*old.hits, *hits}))
             self._troubles[key] = replace(old, count=old.count + 1, hits=hits)
             return
+        said = re.split("NCCL WARN|Last error:", text[found.start() if kind == "node" else 0 :])
+        host = found.groupdict().get("host") or line.process.host
         self._troubles[key] = Trouble(
-            kind, text[:300], source, host, code=code, fatal=kind != "network",
+            kind, said[-1].strip()[:300], source, host, code=code, fatal=kind != "network",
             time=line.time, hits=hits,
         )  # fmt: skip
 
