@@ -158,7 +158,8 @@ void bind_hub(py::module_& m) {
         const HubNotes notes = self.notes();
         py::list odd;
         for (const OddClaim& claim : notes.odd) {
-          append(odd, {claim.rank, claim.other_world, claim.text});
+          append(odd,
+                 {claim.rank, claim.other_world, claim.text, claim.world, claim.pid, claim.host});
         }
         return tuple_of({notes.limits, odd, notes.foreign, notes.reached_at});
       });

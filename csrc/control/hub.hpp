@@ -44,6 +44,8 @@ struct OddClaim {
   int rank = -1;  // as it reports
   bool other_world = false;
   std::string text;
+  int world = 0, pid = 0;
+  std::string host;
 };
 
 // The hub's facts besides the ranks.
@@ -385,7 +387,10 @@ class Hub {
         odd = who + " came although that rank was already here (pid " +
               std::to_string(taken->hello.pid) + " on " + taken->hello.host + ")";
       }
-      if (notes_.odd.size() < 16) notes_.odd.push_back({hello->rank, !fits, std::move(odd)});
+      if (notes_.odd.size() < 16) {
+        notes_.odd.push_back(
+            {hello->rank, !fits, std::move(odd), hello->world, hello->pid, hello->host});
+      }
       static_cast<void>(connection.channel.send(FrameKind::kEnd, packed(1)));
       return false;
     }

@@ -81,6 +81,29 @@ def test_a_rank_that_was_never_started_is_named():
         assert "ranks 0, 2 wait" in finding["what"]
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "named", "what"),
+    [
+        ("WORLD_SIZE", "4", [2], r"rank 2 \(\w+\) has WORLD_SIZE=4, and ranks 0-1 WORLD_SIZE=3"),
+        ("RANK", "1", [1], r"rank 1 \(\w+\) has 2 processes: .*, and none has RANK 2"),
+    ],
+)
+def test_a_rank_that_was_started_otherwise_is_named(variable, value, named, what):
+    def otherwise(order):
+        *plan, (node, line, env) = LAUNCHERS["env"](order)
+        return [*plan, (node, line, {**env, variable: value})]
+
+    with watched_job(
+        "none", ranks=3, stall=1, script=PROGRAM, launcher=otherwise, on_stall="collect"
+    ) as job:
+        until(lambda: job.history, normal=LONGEST)
+        offline, report = job.triaged(), job.report
+        (finding,) = report["findings"]
+        assert (finding["who"]["ranks"], finding["cause"]) == (named, "settings")
+        assert re.fullmatch(what, report["summary"])
+        assert offline["summary"] == report["summary"]
+
+
 @pytest.mark.parametrize("by", ["SIGTERM", "SIGINT"])
 def test_a_rank_that_got_a_signal_from_a_stranger_is_named_and_evidence_is_saved(by):
     # So that torchrun's own SIGTERM to the others comes clearly later: two that come within

@@ -115,3 +115,18 @@ def test_a_broken_gpu_says_why_its_rank_did_not_come(golden):
         "a fault of its gpu": ([*stuck, xid(time=None)], ("device", (3,), 2)),
         "a flap of its host": ([*stuck, flap], ("not-entered", (3,), 2)),
     }, verdict.suspects)  # fmt: skip
+
+
+def test_ranks_that_were_started_otherwise_than_most_explain_all_else(golden):
+    def job(*sizes):
+        return [replace(who(rank), world=size) for rank, size in enumerate(sizes)]
+
+    again = Identity(Process(3, "n1", 900), HERE, world=4)
+    check(golden, {
+        "another size than most": ([*job(4, 4, 5, 4), *into(1, 0, 1)], ("settings", (2,), 2)),
+        "one against one": (job(2, 3), ("settings", (), 0)),
+        "a rank of a size that most do not know": (job(4, 4, 4, 4, 5), ("settings", (4,), 2)),
+        "a rank twice": ([*job(4, 4), again, *job(0, 0, 0, 4)[3:]], ("settings", (3,), 2)),
+        "and nobody knows which is missing": ([again, *job(0, 0, 0, 4)[3:]], ("settings", (3,), 2)),
+        "all alike": ([*job(2, 2), *into(1, 0), done(1, 0)], ("not-entered", (1,), 1)),
+    })  # fmt: skip

@@ -123,6 +123,9 @@ class OddClaim:
     rank: int  # as it claims
     other_world: bool  # its world has another size; else its rank was taken
     text: str
+    world: int = 0  # as it claims
+    pid: int = 0
+    host: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ only runs unwatched.
 
 import ctypes
 import gc
+import itertools
 import json
 import os
 import shlex
@@ -21,7 +22,7 @@ from typing import Any
 
 from oddrank import _native, exclude, exposition, job, launch, page
 from oddrank.control.address import ADDRESS, put_in_store
-from oddrank.control.stages import RankState
+from oddrank.control.stages import OddClaim, RankState
 from oddrank.finding import Finding, counted, duration, ranks_text
 from oddrank.inputs import Notes
 from oddrank.page import Parts, Table, utc
@@ -38,7 +39,7 @@ from oddrank.trace.ranks import LOOK
 from oddrank.triage import causes
 from oddrank.triage import report as triage
 from oddrank.triage.evidence import record
-from oddrank.triage.facts import Process, Source
+from oddrank.triage.facts import Identity, Process, Source
 from oddrank.triage.findings import finding
 from oddrank.triage.judges import deaths, ends
 from oddrank.triage.suspects import Point, Suspect
@@ -62,6 +63,7 @@ _WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
 _STANDS = ("stall", "still-stuck")
 _VERDICTS = ("death", "stall", "corrected")  # what --on-verdict is for
 _LEVELS = ("low", "medium", "high")
+_DIFFER = (causes.MISMATCH.name, causes.SETTINGS.name)
 # Causes whose ranks wait for each other, also where none of them is the odd one.
 _EACH_OTHER = {cause.name for cause in causes.TABLE.values() if cause.about == "others"}
 # Popen waits for a child that enters a folder, whose file system may not answer: a shell enters it.
@@ -263,10 +265,10 @@ class Judge:
         if working and not (event.last and event.started):
             return
         if made.report.verdict != "odd":
-            differ = any(f.cause == causes.MISMATCH.name for f in made.report.findings)
+            differ = any(f.cause in _DIFFER for f in made.report.findings)
             if not event.last and not differ:
                 return
-            if absent := _never_joined(self._states()):
+            if not differ and (absent := _never_joined(self._states())):
                 was = made.report
                 report = Report.of("run", was.world, was.data, [absent], complete=True)
                 made = replace(made, report=report)
@@ -391,6 +393,10 @@ class Judge:
         """Asks triage's judge. otherwise: what happened, if nothing says whose fault that is."""
         states, world, notes = self._states(), self.settings.world, Notes()
         facts = record.held(snapshot.contents, snapshot.seen, notes)
+        facts += [
+            Identity(Process(c.rank, c.host, c.pid), Source("oddrank run"), world=c.world)
+            for c in itertools.starmap(OddClaim, self.hub.notes()[1])
+        ]
         files = {"records": (len(snapshot.contents), len(facts))}
         read = triage.judge({"": facts}, [], notes, files)
         read.folder = f"{self.settings.folders[0]}/"

@@ -442,7 +442,8 @@ UNREACHABLE_ROOT = Cause("unreachable-root", "hub",
      "or open one port, and on every host:"
      " export ODDRANK_CONTROL_ADDR=IP_OF_RANK_0:PORT#ANY_SECRET_WORD"))
 SETTINGS = Cause("settings", "device", _settings,
-    ("env | grep NCCL_  (on {host}, and on another one: export the same on all nodes)",))
+    ("tr '\\0' '\\n' < /proc/{pid}/environ | grep -e NCCL_ -e RANK -e WORLD_SIZE  (on {host}, and"
+     " the same of another rank)",))
 APPLICATION = Cause("application", "device", _application)
 TOLD = Cause("told", "end", _told, ("on {host}, while its records are there: oddrank triage",))
 LAUNCHER_GONE = Cause("launcher-gone", "hub", _text("unknown", "{first}; no rank is at fault"),
@@ -512,6 +513,7 @@ RULES = {
     "fault-of-its-gpu": "a fault of the GPU that this rank uses",
     "fault-of-its-host": "a fault of the host on which these ranks run",
     "other-settings": "NCCL's diagnostics list the settings of all ranks",
+    "other-start": "each process says with which RANK and WORLD_SIZE it was started",
     "one-gpu": "NCCL found that two processes of a communicator use one GPU, and says no more",
     "error-of-its-program": "GPUs report such errors where a program goes wrong on them",
     "fault-of-no-known-rank": "nothing that was read says which rank uses this device",

@@ -60,6 +60,8 @@ class Identity:
     source: Source
     gpu: str = ""
     gpu_index: int | None = None
+    world: int = 0
+    """WORLD_SIZE of a process of a job in which no rank has got through a call; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ _OF_PAUSES = ("call", "stack", "nobody")
 
 def suspects(view: View) -> list[Suspect]:
     """Returns what is wrong, the surest and most telling first; empty if nothing is."""
+    if apart := devices.started_apart(view):
+        return apart
     died, waited, stood = deaths.judge(view), waits.judge(view), stacks.judge(view)
     broken, counted = devices.judge(view), ras.judge(view)
     # Timeouts that say who was waited for belong to the stall.

@@ -5,7 +5,7 @@ import shlex
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -91,12 +91,13 @@ def _facts(
     spoke = [seat.rank for seat in seats if seat.rank.end.how != "no word"]
     alone = len(spoke) + 1 == len(seats) and all(map(record_calls.last_failed, spoke))
     anybody = anybody or alone
+    begun = any(c.state != "open" and not c.failed for seat in seats for c in seat.history)
     killed = _killed(as_recorded, [seat.rank for seat in seats])
     for seat in seats:
         rank, seen, process, source = seat.rank, seat.seen, seat.process, seat.source
         for note in rank.notes:
             notes.add(source.file, note, lost=False)
-        yield facts.Identity(process, source)
+        yield facts.Identity(process, source, world=0 if begun else rank.world)
         yield from _activity(seat, now)
         # A rank whose worker stands in a breakpoint waits for it.
         if pause := rank.pause or stopped.get((rank.host, rank.rank)):
@@ -130,12 +131,15 @@ def _facts(
 KIND = Kind("records", True, lambda item: _is_record(item) or _is_states(item), _read)
 
 
-def _ranks(found: list[Rank], collected: Collection[tuple[int, int]]) -> list[Rank]:
+def _ranks(found: list[Rank], collected: Mapping[tuple[int, int], Seen]) -> list[Rank]:
     """Completes the ranks. Looks at threads only of processes whose states were not collected."""
     if any((rank.pid, rank.started) not in collected for rank in found):
         found = ranks.look_at(found, ranks.LOOK)
     found = _as_torch_says(found)
-    back = ranks.runs_back(found)
+    living = {key for key, seen in collected.items() if seen.state not in facts.GONE}
+    back = ranks.runs_back([
+        replace(rank, alive=rank.alive or (rank.pid, rank.started) in living) for rank in found
+    ])  # fmt: skip
     return [
         replace(rank, runs_back=runs, last=unix_time(rank.last))
         for rank, runs in zip(found, back, strict=True)

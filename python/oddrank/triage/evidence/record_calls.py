@@ -363,6 +363,7 @@ def _site(seat: Seat, call: collectives.Collective) -> tuple[facts.Frame, ...]:
     """Returns where a process stands in a call, or did when the call failed."""
     if not (call.open or call.failed):
         return ()
-    own = next((frames(t) for t in seat.rank.threads if t.tid == call.thread), ())
-    at = seat.rank.last_at
-    return own or ((facts.Frame(at.function, at.file, at.line),) if at is not None else ())
+    sites = [frames(thread) for thread in seat.rank.threads if thread.tid == call.thread]
+    if (at := seat.rank.last_at) is not None:
+        sites.append((facts.Frame(at.function, at.file, at.line),))
+    return next((site for site in sites if any(map(leaves.is_own, site))), ())

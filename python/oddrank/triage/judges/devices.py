@@ -8,9 +8,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 
-from oddrank.finding import duration
+from oddrank.finding import duration, grouped, ranks_text
 from oddrank.triage import causes
-from oddrank.triage.facts import Process, Trouble, ranks
+from oddrank.triage.facts import Identity, Process, Source, Trouble, ranks
 from oddrank.triage.suspects import HIGH, LOW, MEDIUM, Point, Suspect
 from oddrank.triage.view import View, is_address
 
@@ -111,6 +111,33 @@ def judge(view: View) -> list[Suspect]:
         several[key].append(trouble)
     found = [_suspect(group, ties, stall, of_program) for group in several.values()]
     return sorted(found, key=lambda s: (-s.certainty, not s.processes, ranks(s.processes)))[:_MOST]
+
+
+def started_apart(view: View) -> list[Suspect]:
+    """Returns the ranks that were started twice, or with another WORLD_SIZE than most."""
+    by_rank: dict[int, dict[Process, int]] = defaultdict(dict)
+    for fact in view.facts:
+        if isinstance(fact, Identity) and fact.process.rank is not None and fact.world > 1:
+            by_rank[fact.process.rank][fact.process] = fact.world
+    by_size = grouped((size, rank) for rank, own in by_rank.items() for size in {*own.values()})
+    (usual, most), *others = sorted(by_size.items(), key=lambda each: -len(each[1])) or [(0, [])]
+    told: list[tuple[Sequence[int], str]] = []
+    for size, odd in others:
+        clear = 2 * len(most) > len(by_rank)
+        name = "" if clear else f"{ranks_text(odd)} "
+        text = f"{name}WORLD_SIZE={size}, and {ranks_text(most)} WORLD_SIZE={usual}"
+        told.append((odd if clear else (), text))
+    absent = {*range(usual)} - by_rank.keys()
+    for rank, own in by_rank.items():
+        if len(own) > 1:
+            pids = " and ".join(sorted(f"pid {process.pid} on {process.host}" for process in own))
+            none = f", and none has RANK {min(absent)}" if len(absent) == 1 else ""
+            told.append(([rank], f"{len(own)} processes: {pids}{none}"))
+    return [
+        Suspect(causes.SETTINGS, view.named(odd), "other-start", HIGH if odd else LOW,
+                (Point(text),), trouble=(Trouble("setting", text, Source("")),))
+        for odd, text in told
+    ]  # fmt: skip
 
 
 def _is_of_program(trouble: Trouble, view: View) -> bool:
