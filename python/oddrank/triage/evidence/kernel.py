@@ -95,8 +95,8 @@ RULES: tuple[Rule, ...] = (
     # GPUs and NVSwitches
     Rule("xid", "NVRM: ", XID, alone=True),
     Rule("fallen", "NVRM: ",
-          rf"NVRM: +(?:The NVIDIA )?GPU (?:at )?(?:PCI:)?{_SLOT}(?:\.\d)?"
-          r"(?:: GPU has fallen off the bus|\s*$)", alone=True),
+          r"NVRM: +(?=The NVIDIA|.* fallen off the bus)(?:The NVIDIA )?GPU (?:at )?(?:PCI:)?"
+          rf"{_SLOT}(?:\.\d)?(?:: GPU has |\s*$)", alone=True),
     Rule("sxid", "SXid (PCI", SXID, alone=True),
     Rule("gpu", "NVRM: ", r"NVRM: GPU (?P<device>[0-9a-fA-F:.]+): RmInitAdapter failed",
           "it could not be initialised", "GPU {}", fatal=True, alone=True),
