@@ -144,6 +144,8 @@ def test_a_rank_outside_is_named_while_others_wait_for_peers(golden):
                                         stuck(2, *range(8, 13))),
         "it has left": ([WAIT, stack(uploads, 3, name=""), stack(left, 3, name="")],
                         ("finished", (3,), 1)),
+        "it aborts its groups": ([WAIT, stack(f"_abort_process_group ({C10D}:2150)\n{TRAIN}", 3)],
+                                 stuck(3, certainty=1)),
         "all others leave": ([stack(f"destroy_process_group ({C10D}:2100)\n{TRAIN}", 0, 1, 2),
                               stack(nap, 3)], stuck(3, certainty=1)),
     }, judge)  # fmt: skip

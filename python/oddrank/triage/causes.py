@@ -325,8 +325,8 @@ def _has_finished(suspect: Suspect, view: View) -> Suspect | None:
         return None
     begins = suspect.at is not None and suspect.at.op == "init_process_group"
     told = replace(suspect, rule="finished-early" if begins else "finished")
-    if suspect.rule == "stacks-awaited":  # one look is enough: it never moves on
-        told = replace(told, certainty=max(told.certainty, 1), against=())
+    if suspect.rule == "stacks-awaited" and all(end.code == 0 for end in ends if end):
+        told = replace(told, certainty=max(told.certainty, 1), against=())  # one look is enough
     if 0 < len(suspect.waiting) < len(ends):
         return replace(told, processes=suspect.waiting, waiting=suspect.processes, leaf=None)
     return replace(told, death=ends[0])

@@ -119,13 +119,14 @@ class View:
 
     @cached_property
     def done(self) -> dict[Process, Death]:
-        """Processes that make no more calls: they have finished, or leave their groups."""
-        leave = {
+        """Processes that make no more calls: they have finished, or leave their groups.
+        Who aborts its groups does it for a reason that the stack does not tell."""
+        leave = [s for s in self.stands[0] if s.kind == kinds.LEAVING and s.leaf.frame]
+        return {
             s.process: Death(s.process, "exit", s.thread.source, site=s.site)
-            for s in self.stands[0]
-            if s.kind == kinds.LEAVING and s.process not in self.leaving
-        }
-        return leave | self.finished
+            for s in leave
+            if "abort" not in str(s.leaf.frame).lower() and s.process not in self.leaving
+        } | self.finished
 
     @cached_property
     def leaving(self) -> frozenset[Process]:

@@ -113,12 +113,12 @@ def _from_outside(found: list[End], view: View) -> list[End]:
     """Takes a signal for the cause if it came neither from the launcher nor from a keyboard.
     It counts if all got it, or a few that ended first; not if ranks lost one that ended well."""
     interrupted = [end for end in found if is_interrupt(end.best)]
-    killed = [
-        end for end in found  # whom Ctrl-C does not end is killed
-        if end.best.signal == 9 and end.best.how == "signal"
-        and any(one.before(end) for one in interrupted)
+    found = [  # whom Ctrl-C does not end is killed
+        replace(end, why="ended")
+        if end.best.how == "signal" and end.best.signal == 9
+        and any(one.before(end) for one in interrupted) else end
+        for end in found
     ]  # fmt: skip
-    found = [replace(end, why="ended") if end in killed else end for end in found]
     if len(interrupted) == 1 and _is_alone(interrupted[0], found, view):
         best = interrupted[0].best
         best = replace(best, text=best.text and "KeyboardInterrupt: SIGINT to it alone")
