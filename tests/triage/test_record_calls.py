@@ -112,3 +112,28 @@ def test_a_gil_that_is_held_is_kept_by_the_only_thread_that_runs():
     assert gils("running", "asleep", None, 101.5, alive) == nobody
     assert gils("running", "asleep", None, 100.0, alive, alive=True) == nobody  # its clocks go on
     assert gils("running", "asleep", None, 100.0, replace(alive, state="dead")) == nobody
+
+
+def test_a_script_that_is_over_says_so_whatever_ends_its_process():
+    def ends(how, state="dead", *, calls=(), signal=None, code=None, **end):
+        rank = SimpleNamespace(
+            rank=0, host="node1", pid=7, is_child=False, last=103.0, collectives=calls, main=None,
+            last_at=None, end=End(how, **end), lowered=(), sampled_since=None,
+        )  # fmt: skip
+        seen = Seen(0, "node1", 7, 1, state, 110.0, signal=signal, code=code, ended=109.0)
+        seat = record_calls.Seat(cast(Any, rank), seen, Source("f"))
+        found = record._death(seat, anybody=True)
+        return [(d.how, d.signal, d.code, d.time, d.went_on) for d in found]
+
+    over = ("exit", None, 0, None, True)
+    assert ends("ending", "running") == [over]
+    assert ends("ending") == [over]  # nobody saw how it ended
+    assert ends("ending", signal=15) == [("signal", 15, None, 109.0, False), over]
+    assert ends("exited", exit_code=0) == [("exit", None, 0, 109.0, False), over]
+    assert ends("no word", "running") == []
+    assert ends("no word") == [("signal", None, None, 109.0, False)]
+    assert ends("exited", exit_code=3) == [("exit", None, 3, 103.0, False)]
+    raised = ends("ending", "running", raised="ValueError", time=101.5)
+    assert raised == [("exception", None, None, 101.5, False)]
+    lost = SimpleNamespace(open=False, failed=True, op="send")
+    assert ends("ending", calls=(lost,)) == [("signal", None, None, 109.0, False)]

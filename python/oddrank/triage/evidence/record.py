@@ -284,6 +284,8 @@ def _death(seat: Seat, *, anybody: bool) -> Iterable[facts.Death]:
     end, call = rank.end, op_name(failed.op) if (failed := record_calls.last_failed(rank)) else ""
     ended = seen.ended if seen is not None else None
     left = unix_time(end.time) or rank.last
+    calls = any(call.open or call.failed for call in rank.collectives)
+    over = end.how in ("ending", "exited") and not (end.raised or end.exit_code or calls)
     sampled = _is_unseen(rank, rank.main) and not end.raised
     died = partial(facts.Death, seat.process, source=seat.source, site=_site(rank), sampled=sampled)
     if end.raised:
@@ -300,10 +302,9 @@ def _death(seat: Seat, *, anybody: bool) -> Iterable[facts.Death]:
         yield died("exit", time=ended, code=seen.code, text="os._exit() or exec", failed=call)
     elif end.how == "exited" or (seen is not None and seen.code == 0):
         yield died("exit", time=ended or rank.last, code=0)
-    elif seat.gone and anybody and end.how in ("no word", "ending"):
+    elif seat.gone and anybody and not over and end.how in ("no word", "ending"):
         yield died("signal", time=ended, text="killed, crashed or called os._exit()")
-    calls = any(call.open or call.failed for call in rank.collectives)
-    if end.how in ("ending", "exited") and not (end.raised or end.exit_code or calls):
+    if over:
         yield died("exit", code=0, went_on=True)
 
 
