@@ -133,7 +133,7 @@ def callers(subject: str, files: list[Path], which: str) -> dict[str, list[str]]
                 file.write_text(source)
         # Some see that functions tell, by their frames or files: these tests try no mutant.
         failed = re.findall(r"^FAILED (.+?)(?: - .*)?$", done.stdout, re.M)
-        if done.returncode > 1 or len(failed) > 5:
+        if done.returncode > 1 or len(failed) > 5 or not out.exists():
             sys.exit(f"tests/{subject} fails without a break:\n{done.stdout[-2000:]}")
         told = [line.split("\t") for line in out.read_text().splitlines()]
         told = [(place, test) for place, test in told if test not in failed]
