@@ -51,20 +51,20 @@ def run_once(swarm: Path, world: int, rounds: int) -> dict[str, object]:
     start = time.monotonic()
     guards.stdin.write(b"go\n")
     guards.stdin.flush()
-    joined = root.collect("join", on_progress=lambda *_: None)
+    joined = root.await_stage("join", on_progress=lambda *_: None)
     join_s = time.monotonic() - start
     rounds_s = []
     reasons = [joined.reason]
     for number in range(rounds):
         start = time.monotonic()
         root.go(f"stage{number}", 30)
-        done = root.collect(f"stage{number}", on_progress=lambda *_: None)
+        done = root.await_stage(f"stage{number}", on_progress=lambda *_: None)
         rounds_s.append(time.monotonic() - start)
         reasons.append(done.reason)
         assert len(done.results) == world or done.reason != "complete"
     start = time.monotonic()
     root.go("clock", 30)
-    clocks = root.collect("clock", on_progress=lambda *_: None)
+    clocks = root.await_stage("clock", on_progress=lambda *_: None)
     clock_s = time.monotonic() - start
     reasons.append(clocks.reason)
     answers = [tuple(map(int, answer.split())) for answer in clocks.results.values()]

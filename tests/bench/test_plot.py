@@ -6,14 +6,14 @@ from itertools import pairwise
 import pytest
 
 from bench.told import refusal
-from oddrank.bench.plot import MOST_CURVES, _time, collect, draw_curves, size_ticks
+from oddrank.bench.plot import MOST_CURVES, _time, draw_curves, picture_of_files, size_ticks
 from processes import typed
 from saved_runs import report, row, saved, write
 
 
 def picture(tmp_path, *reports, only=()):
     made = [saved(tmp_path, each, f"run{i}.json") for i, each in enumerate(reports)]
-    return collect(made, only)
+    return picture_of_files(made, only)
 
 
 def test_a_label_says_only_what_differs_and_the_rest_is_common(tmp_path):
@@ -116,7 +116,7 @@ def test_the_legend_of_a_comparison_hides_no_data_and_the_picture_fits_a_screen(
         for i in range(1, runs + 1):
             rows = [row(1 << p, us=9.0 * p * i, collective=n) for n in names for p in (3, 9, 20)]
             files.append(saved(tmp_path, report(*rows), f"run{i}.json"))
-        figure = draw_curves(collect(files))
+        figure = draw_curves(picture_of_files(files))
         figure.canvas.draw()
         (legend,) = figure.legends
         box = legend.get_window_extent()
@@ -142,7 +142,7 @@ def test_the_curve_of_a_run_has_one_colour_in_every_panel(tmp_path):
 @needs_matplotlib
 def test_as_many_curves_as_there_may_be_all_look_different(tmp_path):
     rows = [row(size, dtype=f"d{i}") for i in range(MOST_CURVES) for size in (8, 64)]
-    figure = draw_curves(collect([saved(tmp_path, report(*rows))]))
+    figure = draw_curves(picture_of_files([saved(tmp_path, report(*rows))]))
     lines = figure.axes[0].lines
     assert len({(line.get_color(), line.get_marker()) for line in lines}) == MOST_CURVES
 

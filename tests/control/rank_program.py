@@ -28,13 +28,13 @@ def judge(root: Root) -> int:
     while sum(one.contact == "ok" for one in root.snapshot()) < here:
         time.sleep(0.01)
     root.go("join", float(os.environ.get("TEST_OPEN_JOIN", "30")))
-    round_ = root.collect("join")
+    round_ = root.await_stage("join")
     for stage in STAGES:
         if round_.reason != "complete":
             break
         root.go(stage, STAGE_SECONDS, json.dumps({"stage": stage}))
         put(f"go-{stage}")
-        round_ = root.collect(stage, partial(note_results, stage), every=0.05)
+        round_ = root.await_stage(stage, partial(note_results, stage), every=0.05)
     verdict = {
         "stage": round_.stage,
         "reason": round_.reason,

@@ -25,13 +25,13 @@ def test_500_ranks_join_and_publish_a_stage():
     hub = Hub(world)
     hub.root.go("join", 100)
     peers = [hub.join(rank, node=rank // 8) for rank in range(world)]
-    assert hub.root.collect("join").reason == "complete"
+    assert hub.root.await_stage("join").reason == "complete"
     hub.root.go("s", 100, "parameters")
     for rank, peer in enumerate(peers):
         number, size = struct.unpack_from("<II", peer.expect(wire.GO))
         assert (number, size) == (1, 1)
         peer.send(wire.state(number)).send(wire.result(number, b"%d" % rank))
-    round_ = hub.root.collect("s")
+    round_ = hub.root.await_stage("s")
     assert round_.reason == "complete"
     assert round_.results == {rank: b"%d" % rank for rank in range(world)}
     hub.root.end(7)
@@ -98,7 +98,7 @@ def test_a_guard_that_gives_up_the_root_says_so_on_another_connection():
     hub = Hub(2)
     hub.root.go("join", 5)
     _guards = [hub.join(0), hub.join(1)]
-    hub.root.collect("join")
+    hub.root.await_stage("join")
     hub.knock(1, parting="silent for 5000 ms").is_closed()
     assert hub.root.snapshot()[1].parting == "silent for 5000 ms"
     hub.knock(0, pid=77, parting="another's").is_closed()
@@ -154,7 +154,7 @@ def test_states_are_asked_for_once_more_when_a_stage_fails(monkeypatch):
     hub = Hub(2)
     hub.root.go("join", 5)
     dead, alive = hub.join(0), hub.join(1)
-    hub.root.collect("join")
+    hub.root.await_stage("join")
     hub.root.go("s", 60)
     alive.expect(wire.GO)
     dead.send(wire.state(1, life=3))
@@ -166,7 +166,7 @@ def test_states_are_asked_for_once_more_when_a_stage_fails(monkeypatch):
 
     thread = threading.Thread(target=answer)
     thread.start()
-    round_ = hub.root.collect("s")
+    round_ = hub.root.await_stage("s")
     thread.join()
     assert round_.reason == "fault"
     seen = [(state.state, state.signal, state.progress) for state in round_.states.values()]

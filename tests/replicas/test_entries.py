@@ -45,7 +45,7 @@ def compared(
     module: Any, optimizer: Any = None, groups: Any = AUTO
 ) -> tuple[Ranks, dict[str, str]]:
     """Returns name -> the ranks with copies, and name -> why it is left out."""
-    found, skipped = entries.collect(module, optimizer, Places.of(module, groups), entries.ALL)
+    found, skipped = entries.choose(module, optimizer, Places.of(module, groups), entries.ALL)
     ranks = dist.get_process_group_ranks
     of_names = {one.name: tuple(tuple(ranks(group)) for group in one.groups) for one in found}
     return of_names, {one.name: one.why for one in skipped}

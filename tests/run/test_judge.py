@@ -17,13 +17,13 @@ from types import SimpleNamespace
 import pytest
 
 from dead_fuse import dead_file_system
+from oddrank.collect.children import Result
 from oddrank.control.stages import RankState
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.inputs import Notes
 from oddrank.report import Report
 from oddrank.run import judge as judge_
 from oddrank.run import outputs, say, snapshot
-from oddrank.run.collect.children import Result
 from oddrank.run.decide import ATTEMPTS, Attempt, attempts, note
 from oddrank.run.options import Options
 from oddrank.run.start import Settings

@@ -12,9 +12,9 @@ from subprocess import PIPE
 
 import pytest
 
+from collect.collecting import KILLED
 from oddrank.trace import jobs, ranks
 from patience import PATIENCE
-from run.collecting import KILLED
 
 # Replaces the empty first line of a script, so line numbers stay.
 _HEAD = (

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from chrome_trace import ChromeTrace
+from collect.collecting import KILLED, collect
 from oddrank.trace import jobs, tail
 from oddrank.trace.collectives import Collective
 from oddrank.trace.ranks import End, Frame, Rank, Thread, last_run, read, runs_back, state_words
@@ -19,7 +20,6 @@ from oddrank.trace.where import groups, text
 from patience import until
 from processes import captured
 from reports import valid
-from run.collecting import KILLED, collect
 from texts import texts
 from trace_command import oddrank, plain, transcript
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import patience
-from oddrank.run.top import command as top
+from oddrank.top import command as top
 from oddrank.trace import where
 from texts import texts
 

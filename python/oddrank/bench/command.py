@@ -269,10 +269,10 @@ def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
     Exit codes: 0 drawn; 2 not readable, or nothing to draw.
     """
     from oddrank import pictures
-    from oddrank.bench.plot import collect, draw_curves
+    from oddrank.bench.plot import draw_curves, picture_of_files
 
     pictures.check_target(output, "-o")
     pictures.matplotlib()  # fails early without it
     runs = [comparison.read(file) for file in files]
-    pictures.write(draw_curves(collect(runs, only)), output, "-o")
+    pictures.write(draw_curves(picture_of_files(runs, only)), output, "-o")
     render.line(f"drawn: {output}", sys.stdout)

@@ -32,7 +32,7 @@ class Picture(NamedTuple):
     bandwidth: str
 
 
-def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
+def picture_of_files(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
     """Collects the rows to draw: those with a size and a time.
 
     only: words that a row must have (its collective, dtype, op, back end, or `in`, `out`).

@@ -80,7 +80,7 @@ class Root:
         self._stage_ends = time.monotonic() + min(seconds, self.remaining())
         self._hub.begin(self._number, stage, parameters, self._stage_ends - time.monotonic())
 
-    def collect(
+    def await_stage(
         self,
         stage: str,
         on_progress: Callable[[list[RankState], int, float], None] | None = None,
@@ -92,7 +92,7 @@ class Root:
         how many results are here, and the seconds until the stage's deadline.
         """
         if stage != self._stage:
-            raise ValueError(f"collect({stage!r}) while {self._stage!r} is the current stage")
+            raise ValueError(f"await_stage({stage!r}) while {self._stage!r} is the current stage")
         reason = ""
         states: list[RankState] = []
         while not reason:

@@ -243,7 +243,7 @@ class Walk:
         """Collects until the round is complete, somebody is to blame, or its time is over."""
         settled = False
         while True:
-            round = self._root.collect(stage, partial(self._show, stage), _LOOK_EVERY)
+            round = self._root.await_stage(stage, partial(self._show, stage), _LOOK_EVERY)
             if round.reason == "complete":
                 return round, []
             if time.monotonic() >= end:

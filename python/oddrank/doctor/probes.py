@@ -16,9 +16,9 @@ from typing import IO, Any
 
 import oddrank
 from oddrank import _native, job, launch
+from oddrank.collect import children
+from oddrank.collect.children import Say, Stop, Task
 from oddrank.errors import LaunchError, OddrankError, type_and_text
-from oddrank.run.collect import children
-from oddrank.run.collect.children import Say, Stop, Task
 
 Facts = dict[str, Any]
 

@@ -73,7 +73,7 @@ class Checker:
             return _alone()
         world = dist.group.WORLD
         places = Places.of(self._module, self._groups)
-        chosen, skipped = entries.collect(self._module, self._optimizer, places, self._what)
+        chosen, skipped = entries.choose(self._module, self._optimizer, places, self._what)
         by_group = _by_group(chosen)
         found: list[Finding] = []
         texts = [groups.as_text(ranks) for ranks in by_group]

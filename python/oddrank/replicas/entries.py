@@ -49,7 +49,7 @@ def check_choice(what: Collection[str], known: Collection[str] = ALL) -> None:
         raise OddrankError(f"what={what!r}: give some of {', '.join(known)}, as a tuple")
 
 
-def collect(
+def choose(
     module: Any, optimizer: Any, places: Places, what: Collection[str]
 ) -> tuple[list[Entry], list[Skipped]]:
     """Returns the tensors to compare, in an order that is alike on all ranks, and the others."""

@@ -8,8 +8,9 @@ import click
 
 from oddrank import cli
 from oddrank.cli import Seconds, html_option, near, prometheus_file, refuse_shared, writable
+from oddrank.collect import OUTPUT
 from oddrank.errors import OddrankError
-from oddrank.run.options import ACTIONS, COLLECT, OUTPUT, STALL, Options
+from oddrank.run.options import ACTIONS, COLLECT, STALL, Options
 
 _ABOUT = """Run a training script as Python does; say what went wrong, while it goes wrong.
 

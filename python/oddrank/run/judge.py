@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native, exclude, exposition, job, launch, page
+from oddrank.collect import children
 from oddrank.control.address import ADDRESS, put_in_store
 from oddrank.control.stages import OddClaim, RankState
 from oddrank.finding import Finding, counted, duration, ranks_text
@@ -28,7 +29,6 @@ from oddrank.inputs import Notes
 from oddrank.page import Parts, Table, utc
 from oddrank.report import Report, write_json, write_text
 from oddrank.run import late, outputs, say, watch
-from oddrank.run.collect import children
 from oddrank.run.decide import Attempt, Decision, decide, note, signature
 from oddrank.run.options import KILL, REPORT
 from oddrank.run.outputs import Outputs

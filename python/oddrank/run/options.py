@@ -4,13 +4,13 @@ import os
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from oddrank.collect import OUTPUT
+
 STALL = 60.0
 """Seconds without any progress that are a stall, by default."""
 Action = Literal["report", "collect", "kill"]
 REPORT, COLLECT, KILL = ACTIONS = get_args(Action)
 """What to do at a stall: say it; save the evidence, too; then end all ranks."""
-OUTPUT = "oddrank-collected"
-"""The folder for evidence, by default."""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import exposition
+from oddrank.collect.children import Result, Say, Stop, Task, run_all
 from oddrank.control.stages import RankState
 from oddrank.errors import OddrankError
 from oddrank.report import Report
-from oddrank.run.collect.children import Result, Say, Stop, Task, run_all
 from oddrank.run.decide import ATTEMPTS, Attempt, attempts
 from oddrank.run.snapshot import Snapshot, Taker
 from oddrank.run.watch import has_ended, is_heard

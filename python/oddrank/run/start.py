@@ -35,9 +35,7 @@ _TO_DETACH = 120.0  # seconds that a guard may take until it runs by itself
 # Resolves how long this job's own pauses are. A guard looks once a second.
 _MOST_QUIET, _LEAST_QUIET, _STALLS_PART = 5.0, 1.0, 0.1
 _JUDGE = python_command("from oddrank.run.judge import main; main(sys.argv[1:])")
-_COLLECT = python_command(
-    "from oddrank.run.collect.command import for_guard; for_guard(*sys.argv[1:])"
-)
+_COLLECT = python_command("from oddrank.collect.command import for_guard; for_guard(*sys.argv[1:])")
 # A guard reads only what a command prints: what fails must be there, too.
 _ALL_OUTPUT = ("/bin/sh", "-c", 'exec "$@" 2>&1', "sh")
 # A shell's background process: its parent is gone at once, as a forked child of a fork.

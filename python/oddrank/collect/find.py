@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import job, launch
+from oddrank.collect import children
+from oddrank.collect.children import Say, Stop, Task
+from oddrank.collect.sources import NAMES, Rank, Target
+from oddrank.collect.sources.process import parent_of
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.finding import grouped
-from oddrank.run.collect import children
-from oddrank.run.collect.children import Say, Stop, Task
-from oddrank.run.collect.sources import NAMES, Rank, Target
-from oddrank.run.collect.sources.process import parent_of
 from oddrank.trace import jobs
 from oddrank.trace.ranks import snapshots
 

@@ -5,12 +5,12 @@ import time
 
 import pytest
 
+from collect.collecting import process
+from oddrank.collect import find
+from oddrank.collect.children import Stop
+from oddrank.collect.find import _chosen, _jobs
+from oddrank.collect.sources import Rank, Target
 from oddrank.errors import OddrankError
-from oddrank.run.collect import find
-from oddrank.run.collect.children import Stop
-from oddrank.run.collect.find import _chosen, _jobs
-from oddrank.run.collect.sources import Rank, Target
-from run.collecting import process
 
 NONE = Target("", "node1")
 FORKS = "import os, sys\nos.fork()\nprint('ready', flush=True)\nsys.stdin.readline()\n"

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from oddrank.collect.sources import Sink, Source, Target, iso
 from oddrank.machine import small_file, xid
-from oddrank.run.collect.sources import Sink, Source, Target, iso
 
 _CGROUPS = "oddrank.cgroups/1"
 _ROOT = Path("/sys/fs/cgroup")

@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 
+from collect.collecting import collect, killed_job, lacks, manifest, names
 from dead_fuse import dead_file_system
-from oddrank.run.collect import node
-from oddrank.run.collect.children import Stop
-from oddrank.run.collect.sources import Source
+from oddrank.collect import node
+from oddrank.collect.children import Stop
+from oddrank.collect.sources import Source
 from patience import at_once, until
 from processes import lives
-from run.collecting import collect, killed_job, lacks, manifest, names
 from texts import texts
 
 

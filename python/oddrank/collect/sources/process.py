@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from oddrank import _native, job
+from oddrank.collect.sources import Rank, Sink, Source, Target
 from oddrank.machine import small_file
-from oddrank.run.collect.sources import Rank, Sink, Source, Target
 from oddrank.trace.ranks import LIVES, LOOK
 
 SCHEMA = "oddrank.process/1"

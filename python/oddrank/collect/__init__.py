@@ -2,3 +2,6 @@
 
 The way: find the job -> one child process a source -> files of a folder -> manifest.
 """
+
+OUTPUT = "oddrank-collected"
+"""The folder for evidence, by default."""

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from oddrank import _native
+from oddrank.collect.sources import Sink, Source, Target, copy
 from oddrank.errors import OddrankError
-from oddrank.run.collect.sources import Sink, Source, Target, copy
 from oddrank.trace import ranks
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from collect.collecting import JOB, RANK, collect, killed_job, lacks, manifest, node, process
 from oddrank.trace import ranks
 from processes import stop
-from run.collecting import JOB, RANK, collect, killed_job, lacks, manifest, node, process
 
 BESIDE = "rank{}-4711-4712.trace"  # a valid name of a record
 WAITS = "import sys, oddrank\noddrank.arm()\nprint('ready', flush=True)\nsys.stdin.readline()\n"

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from oddrank._version import __version__
-from oddrank.errors import OddrankError
-from oddrank.run.collect import children
-from oddrank.run.collect import find as find_
-from oddrank.run.collect.children import Result, Say, Stop, Task
-from oddrank.run.collect.sources import (
+from oddrank.collect import children
+from oddrank.collect import find as find_
+from oddrank.collect.children import Result, Say, Stop, Task
+from oddrank.collect.sources import (
     Sink,
     Source,
     Target,
@@ -26,6 +25,7 @@ from oddrank.run.collect.sources import (
     torch_files,
     write,
 )
+from oddrank.errors import OddrankError
 from oddrank.trace import jobs
 
 SOURCES: tuple[Source, ...] = (

@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping
 
 from oddrank import job
+from oddrank.collect.sources import RAS, Sink, Source, Target, iso
 from oddrank.finding import size_text
-from oddrank.run.collect.sources import RAS, Sink, Source, Target, iso
 
 DEFAULT = "127.0.0.1:28028"
 """Where NCCL listens."""

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from collect.collecting import ras_server
 from oddrank import job
-from oddrank.run.collect.node import SOURCES
-from oddrank.run.collect.sources import (
+from oddrank.collect.node import SOURCES
+from oddrank.collect.sources import (
     Rank,
     Sink,
     Source,
@@ -34,7 +35,6 @@ from oddrank.triage.evidence import nccl_ras as ras_evidence
 from oddrank.triage.judges import ras as ras_judge
 from patience import PATIENCE, until
 from processes import held_port, shell_script, stop
-from run.collecting import ras_server
 from texts import texts
 from triage.facts_of import facts_of
 

@@ -13,10 +13,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from oddrank.collect.children import Say
 from oddrank.errors import OddrankError
 from oddrank.finding import size_text
 from oddrank.machine import small_file
-from oddrank.run.collect.children import Say
 
 _PIECE = 1 << 20
 # Variables of ranks that say where evidence is.

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import forked
+from collect.collecting import collect, environ, names, node, process
 from patience import until
 from processes import stop, typed
-from run.collecting import collect, environ, names, node, process
 
 RECORD_JOB = Path(__file__).parents[1] / "triage" / "record_job.py"
 SLEEPS = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n"

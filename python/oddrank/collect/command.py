@@ -9,12 +9,12 @@ import click
 
 from oddrank import render
 from oddrank.cli import Seconds
+from oddrank.collect import OUTPUT
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.finding import counted, size_text
-from oddrank.run.options import OUTPUT
 
 if TYPE_CHECKING:
-    from oddrank.run.collect import node
+    from oddrank.collect import node
 
 _MOST_LINES = 12
 _LIMIT, _SECONDS = "256M", 30
@@ -65,7 +65,7 @@ def command(job: tuple[str, ...], folder: Path, limit: int, deadline: float) -> 
     Exit codes: 0; 2 if there is no such job, or DIR can't be written.
     """
     from oddrank import launch
-    from oddrank.run.collect import children, node
+    from oddrank.collect import children, node
 
     try:
         here = launch.current()
@@ -89,7 +89,7 @@ def for_guard(job: str, host: str, folder: str) -> None:
 
     saved: what was saved, in a sentence; None: nothing. lines: what else to say.
     """
-    from oddrank.run.collect import children, node
+    from oddrank.collect import children, node
 
     stop = children.Stop()
     said: dict[str, object]

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from oddrank import job
-from oddrank.run.collect.sources import (
+from oddrank.collect.sources import (
     ERROR_FILE,
     FLIGHT_FILE,
     FLIGHT_PIPE,

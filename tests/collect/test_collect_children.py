@@ -7,10 +7,10 @@ import time
 import pytest
 
 from dead_fuse import dead_file_system
+from oddrank.collect import children
+from oddrank.collect.children import Stop, Task
 from oddrank.errors import OddrankError
 from oddrank.machine import process_state
-from oddrank.run.collect import children
-from oddrank.run.collect.children import Stop, Task
 from patience import until
 from processes import most_open_files
 

@@ -10,8 +10,8 @@ import pytest
 
 from gloo_ranks import ranks as ranks_of
 from oddrank.pauses import Pause
-from oddrank.run.top import command as top
-from oddrank.run.top.command import COLUMNS, Look
+from oddrank.top import command as top
+from oddrank.top.command import COLUMNS, Look
 from oddrank.trace import ranks
 from patience import until
 from processes import typed
