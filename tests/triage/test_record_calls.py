@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from oddrank.trace.collectives import Collective
+from oddrank.trace.collectives import Collective, ProcessGroup
 from oddrank.trace.ranks import End, Frame, Lowered, Seen, Thread
 from oddrank.triage.evidence import record, record_calls
 from oddrank.triage.facts import Source
@@ -83,6 +83,36 @@ def test_what_the_threads_did_that_make_calls_counts_and_of_others_what_those_do
     # A deep stack that is sampled keeps its own thread from the GIL.
     deep = rests(1, "asleep in futex_wait", asleep, sampled=109.0, hidden=5000)
     assert deep == (0.0, 0.0)
+
+
+def test_where_ranks_went_different_ways_after_the_last_call_that_all_ended():
+    world, pair = ("0", (0, 1, 2, 3)), ("1", (0, 1))
+
+    def call(seq, op="allreduce_", state="open", of=world):
+        return Collective(1, of[0], seq, op, 4, state, 1, None, of[1], "gloo")
+
+    def fork(*after, before=9):
+        seats = []
+        for number, more in enumerate(after):
+            calls = [call(seq, state="ended") for seq in range(1, before)]
+            calls = [c._replace(number=i) for i, c in enumerate([*calls, *more], 1)]
+            group = ProcessGroup(*world[:1], "gloo", "default_pg", 4, number, world[1], ended=8)
+            rank = SimpleNamespace(rank=number, groups=(group,), threads=(), last_at=None)
+            seats.append(record_calls.Seat(cast(Any, rank), None, Source("f"), calls))
+        return [[(v.call.op, v.ranks) for v in one.variants] for one in record_calls.forks(seats)]
+
+    all_reduce, send = [call(9)], call(1, "send", "ended")
+    said = "all_reduce of default_pg (ranks 0-3)"
+    alone = [(said, (0, 1, 3)), ("send of default_pg (ranks 0-3)", (2,))]
+    assert fork(all_reduce, all_reduce, [send], all_reduce) == [alone]
+    assert fork(*[[send, *all_reduce]] * 2, all_reduce, [send, send]) == [
+        [("send of default_pg (ranks 0-3)", (0, 1, 3)), (said, (2,))]
+    ]
+    # A call that has ended was made by all of its group, and two against two tell nothing.
+    assert fork([call(1, of=pair, state="ended"), *all_reduce], *[all_reduce] * 3) == []
+    assert fork([send], [send], all_reduce, all_reduce) == []
+    # Not where the history of one does not reach back to what all have ended.
+    assert fork(all_reduce, all_reduce, [send], all_reduce, before=8) == []
 
 
 def test_a_gil_that_is_held_is_kept_by_the_only_thread_that_runs():

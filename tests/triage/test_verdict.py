@@ -242,6 +242,8 @@ def test_the_first_death_explains_those_who_wait_for_the_dead(golden):
         "and one of them is stopped":
             (joined(State(Process(0), "stopped", FILE), *dtypes(0), deaths=[crashed(3)]),
              ("host-stopped", (0,), 2)),
+        "a launcher ends a rank as calls differ":
+            (joined(*dtypes(0), deaths=[crashed(3, signal.SIGTERM)]), ("mismatch", (0,), 1)),
         "a rank is killed though calls differ":
             (joined(*dtypes(0), deaths=[crashed(3, signal.SIGKILL)]), ("dead", (3,), 2),
              ("mismatch", (0,), 0)),

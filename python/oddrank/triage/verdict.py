@@ -6,6 +6,7 @@ facts give the same suspects. Every rule has a name, which --explain shows.
 """
 
 import math
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -311,11 +312,15 @@ def _behind(suspect: Suspect, view: View, told: float | None = None) -> float:
 
 
 def _ended_by(death: Suspect, found: Suspect) -> bool:
-    """Returns whether a difference of calls ended a process: libraries abort either side of one."""
+    """Returns whether a difference of calls ended a process.
+
+    Libraries abort either side of one, and a launcher then tells the others to end.
+    """
     if found.mismatch is None or death.death is None:
         return False
     own = death.death
-    crashed = own.how == "abort" or bool(own.failed) or own.signal in deaths.CASCADES
+    follows = own.signal in (*deaths.CASCADES, signal.SIGTERM)
+    crashed = own.how == "abort" or bool(own.failed) or follows
     members = {rank for variant in found.mismatch.variants for rank in variant.ranks}
     return crashed and bool(death.processes) and set(ranks(death.processes)) <= members
 

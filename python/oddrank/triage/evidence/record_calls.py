@@ -88,9 +88,10 @@ def with_history(seat: Seat, of: int, notes: Notes) -> Seat:
 
 
 def _numbered(calls: Sequence[collectives.Collective], rank: Rank) -> list[collectives.Collective]:
-    """Numbers a call that its thread has not got out of yet, as the next one of its group."""
+    """Numbers a call that its thread has not got out of, or failed in, as the next of its group."""
     issued = {_key(group): group.issued or 0 for group in rank.groups}
-    blocked = [c for c in calls if c.open and c.seq is None and not _is_message(c)]
+    blocked = [c for c in calls if c.seq is None and not _is_message(c)
+               and (c.open or (c.failed and c is calls[-1]))]  # fmt: skip
     alone = blocked[0] if len(blocked) == 1 else None
     return [c._replace(seq=issued.get(_of(c), 0) + 1) if c is alone else c for c in calls]
 
@@ -274,7 +275,10 @@ def forks(seats: Sequence[Seat]) -> Iterable[facts.Mismatch]:
     by_rank = {seat.rank.rank: seat for seat in seats}
     texts = {_key(group): group.text for seat in seats for group in seat.rank.groups}
     ended = {s.rank.rank: {_key(g): g.ended or 0 for g in s.rank.groups} for s in seats}
-    keys = {key for own in ended.values() for key in own if {*key[1]} <= by_rank.keys()}
+    keys = {
+        key for own in ended.values() for key in own
+        if key[2] in facts.ON_HOST and {*key[1]} <= by_rank.keys()
+    }  # fmt: skip
     for key in sorted(keys, key=lambda key: (-len(key[1]), key)):
         last = min(ended[rank].get(key, 0) for rank in key[1])
         ways = {rank: _since(by_rank[rank].history, key, last) for rank in key[1]}
@@ -296,12 +300,17 @@ def forks(seats: Sequence[Seat]) -> Iterable[facts.Mismatch]:
 
 
 def _since(history: Sequence[collectives.Collective], key: _Key, last: int) -> _Way | None:
-    """Returns what a process issued after a call; None: its history does not reach so far back."""
+    """Returns what a process issued after a call; None: its history does not reach so far back.
+
+    Collectives that have ended are left out: all of their groups have made them.
+    """
     at = (i for i in range(len(history), 0, -1)
           if history[i - 1].seq == last and _of(history[i - 1]) == key)  # fmt: skip
     after = next(at, 0)
     from_start = not last and (not history or history[0].number == 1)
-    return _way(history[after:]) if after or from_start else None
+    if not after and not from_start:
+        return None
+    return _way(c for c in history[after:] if c.state != "ended" or c.failed or _is_message(c))
 
 
 def _way(history: Iterable[collectives.Collective]) -> _Way:

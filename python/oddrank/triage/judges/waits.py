@@ -364,5 +364,6 @@ def _mismatched(view: View, mismatch: Mismatch) -> Suspect:
         certainty=2 if clear and not against else 1 if clear or told else 0,
         support=points, against=tuple(against),
         waiting=view.named(sorted(usual.ranks)) if clear or told else (),
-        at=usual.call, group=mismatch.group, mismatch=replace(mismatch, variants=tuple(order)),
+        at=usual.call, group=mismatch.group if mismatch.seq else None,
+        mismatch=replace(mismatch, variants=tuple(order)),
     )  # fmt: skip
