@@ -67,22 +67,23 @@ def test_what_the_threads_did_that_make_calls_counts_and_of_others_what_those_do
         seen = Seen(0, "node1", 7, 1, "running", 110.0, threads=states)
         return record_calls.Seat(cast(Any, rank), seen, Source("f"), history)
 
-    def rests(caller, main, other, **more):
-        states = {1: (main, 0.0), 2: (other, 0.01)}
+    def rests(caller, main, other, cpu=0.01, **more):
+        states = {1: (main, 0.0), 2: (other, cpu)}
         (_, activity) = record._activity(seat(caller, states, **more), 110.0)
-        return activity.rests, activity.idle
+        return activity.rests, activity.beside
 
     asleep = "asleep in hrtimer_nanosleep"
-    assert rests(1, asleep, asleep) == (9.0, 9.0)  # the other one only ticks
-    assert rests(9, asleep, asleep) == (9.0, 9.0)  # the caller has ended, or runs no Python
-    assert rests(2, asleep, asleep) == (8.0, 8.0)
-    assert rests(1, asleep, "running") == (9.0, 8.0)
-    assert rests(1, "asleep in futex_wait", asleep, sampled=109.0) == (9.0, 9.0)
-    assert rests(1, "stopped", "stopped", sampled=109.0) == (9.0, 9.0)
-    assert rests(1, asleep, "running", sampled=109.0) == (9.0, 0.0)
+    assert rests(1, asleep, asleep) == (9.0, False)  # the other one only ticks
+    assert rests(9, asleep, asleep) == (9.0, False)  # the caller has ended, or runs no Python
+    assert rests(2, asleep, asleep) == (8.0, False)
+    assert rests(1, asleep, "running") == (9.0, True)
+    assert rests(1, asleep, asleep, cpu=0.05) == (9.0, True)
+    assert rests(1, "running", asleep) == (9.0, False)  # it may spin in its call
+    assert rests(1, "asleep in futex_wait", asleep, sampled=109.0) == (9.0, False)
+    assert rests(1, "stopped", "stopped", sampled=109.0) == (9.0, False)
     # A deep stack that is sampled keeps its own thread from the GIL.
     deep = rests(1, "asleep in futex_wait", asleep, sampled=109.0, hidden=5000)
-    assert deep == (0.0, 0.0)
+    assert deep == (0.0, False)
 
 
 def test_where_ranks_went_different_ways_after_the_last_call_that_all_ended():

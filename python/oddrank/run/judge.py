@@ -59,7 +59,7 @@ _AGAIN_SECONDS = 0.5
 _END_SECONDS = 0.3
 _GAUGES_SECONDS = 15.0  # as often as collectors are read
 _KILL_SECONDS = 10.0  # between two orders to end all ranks
-_WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
+_WORK_SECONDS = 1.0  # between the two looks that show who is at work
 _STANDS = ("stall", "still-stuck")
 _VERDICTS = ("death", "stall", "corrected")  # what --on-verdict is for
 _LEVELS = ("low", "medium", "high")
@@ -250,9 +250,8 @@ class Judge:
 
     def _on_stall(self, event: Event) -> None:
         before_all = self._states()
-        before = self._snapshot(_STALL_SECONDS, look=LOOK)
-        time.sleep(_WORK_SECONDS)
-        after = self._snapshot(_STALL_SECONDS, look=LOOK)
+        before = self._snapshot(_STALL_SECONDS, look=0.0)
+        after = self._snapshot(_STALL_SECONDS, look=_WORK_SECONDS)
         # Guards look once a second: ranks that have gone on by now show no stall in `after`.
         self.hub.refresh(_STALL_SECONDS)
         if self._goes_on(before_all):

@@ -11,7 +11,7 @@ from oddrank import _native
 from oddrank.control.stages import RankState
 from oddrank.errors import OddrankError
 from oddrank.run.watch import Awaited, Work, has_ended, is_heard
-from oddrank.trace.ranks import SILENT, Seen, state_words, with_end
+from oddrank.trace.ranks import LOOK, SILENT, Seen, state_words, with_end
 from oddrank.triage.facts import GONE, Activity
 
 # Classes of places (triage/leaves.py) in which a process waits, perhaps in a loop.
@@ -75,7 +75,7 @@ class Taker:
             found = answers.get(state.rank) or self._earlier(state)
             if found is not None:
                 self._last[state.rank] = {**found, "progress": state.progress, "workers": ()}
-                one = seen_of(state, found)
+                one = seen_of(state, found, look)
             elif has_ended(state) or state.contact == "silent" or state.host in gone:
                 life = "dead" if has_ended(state) else SILENT
                 one = Seen(
@@ -177,13 +177,14 @@ class Taker:
         return None
 
 
-def seen_of(state: RankState, found: Mapping[str, Any]) -> Seen:
-    """Says what the kernel and the guard know of a process."""
+def seen_of(state: RankState, found: Mapping[str, Any], look: float = LOOK) -> Seen:
+    """Says what the kernel and the guard know of a process. look: seconds between two looks."""
+    share = LOOK / (look or LOOK)  # of the CPU time between them
     seen = with_end(
         Seen(
             state.rank, state.host, state.pid, found["start_time"], "", found["realtime_ns"] / 1e9,
             threads={
-                tid: (state_words(letter, wchan, cpu), cpu)
+                tid: (state_words(letter, wchan, cpu * share), cpu * share)
                 for tid, letter, wchan, cpu in found["threads"]
             },
             oom_kills=found["oom_kills"],
@@ -216,10 +217,11 @@ def awaited(
     }
     states = list(ranks)
     living = {s.rank: False for s in states if is_heard(s) and not has_ended(s)}
+    rest = {a.process.rank: 0.0 if a.beside else a.rests for a in activities}
     if len(states) == 1:
         chosen = named or living
-        rests = [a.idle for a in activities if a.process.rank in chosen and a.idle is not None]
-        one = Awaited(all(chosen.values()), min(rests, default=None))
-        return {states[0].rank: one} if chosen else {}
-    rest = {each.process.rank: each.idle for each in activities if each.process.rank in living}
-    return {rank: Awaited(spins, rest.get(rank)) for rank, spins in (named or living).items()}
+        rests = (one for rank in chosen if (one := rest.get(rank)) is not None)
+        script = Awaited(all(chosen.values()), min(rests, default=None))
+        return {states[0].rank: script} if chosen else {}
+    of_living = {rank: rests for rank, rests in rest.items() if rank in living}
+    return {rank: Awaited(spins, of_living.get(rank)) for rank, spins in (named or living).items()}

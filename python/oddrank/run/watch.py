@@ -264,8 +264,8 @@ def is_at_work(before: Work, after: Work, *, spins: bool = False) -> bool:
 class Awaited:
     """A rank that others wait for.
 
-    spins: as of is_at_work(). rests: seconds since a thread of it, other than one that
-    only wakes up now and then, ran a recorded line; None: not known.
+    spins: as of is_at_work(). rests: seconds since a thread that makes its calls ran
+    a recorded line, or 0.0 if another one computes; None: not known.
     """
 
     spins: bool

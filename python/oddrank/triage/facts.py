@@ -287,10 +287,10 @@ class Activity:
     """When its last call with other ranks ended, if it is in none."""
     pause: float | None = None
     """The longest time between two of its last calls with others, in seconds."""
-    beside: float | None = None
-    """When one of its threads that did not sleep when they were looked at last did something."""
+    beside: bool = False
+    """Others of its threads computed when they were looked at."""
     runs: bool = False
-    """Such a thread ran code that runs too often to be recorded: `last` says nothing."""
+    """One that makes calls ran code that runs too often to be recorded: `last` says nothing."""
     raised: str = ""
     """What ended another thread of it, as the end of a sentence on the process."""
     over: bool = False
@@ -304,14 +304,6 @@ class Activity:
         if self.runs:
             return 0.0
         return self.seen - self.last if self.seen is not None and self.last is not None else None
-
-    @property
-    def idle(self) -> float | None:
-        """The same, of all its threads but those that only wake up now and then."""
-        rests = self.rests
-        if rests is None or self.seen is None or self.beside is None:
-            return rests
-        return min(rests, self.seen - self.beside)
 
 
 @dataclass(frozen=True, slots=True)

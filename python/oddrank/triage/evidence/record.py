@@ -242,13 +242,11 @@ def _activity(seat: Seat, now: float) -> Iterable[facts.Fact]:
     time_seen = min(seen.time, now) if seen is not None else None
     callers, states = seat.callers, seat.states
     last = max((t.last for t in callers if t.last is not None), default=rank.last)
-    beside = [
-        time_seen if _is_unseen(rank, t) else t.last for t in rank.threads if not t.ended
-        and (states[t.tid][0] == "running" or states[t.tid][1] >= _CPU * ranks.LOOK)
-    ]  # fmt: skip
+    others = [states[t.tid] for t in rank.threads if not t.ended and t not in callers]
+    used = sum(cpu for _, cpu in others)
     yield facts.Activity(
         seat.process, seat.source, last, rank.step, time_seen, *record_calls.alone(seat.history),
-        beside=max(filter(None, beside), default=None),
+        beside=used >= _CPU * ranks.LOOK or any(state == "running" for state, _ in others),
         raised=rank.thread_raised, over=_is_over(rank),
         runs=any(states[t.tid][0] == "running" and _is_unseen(rank, t) for t in callers),
         began=None if rank.begin_ns is None else rank.begin_ns / 1e9,
