@@ -240,6 +240,7 @@ DOES = {
     "is_killed": dies_here,
     "works": works_here,
     "ticks": waits_beside_a_thread_that_ticks,
+    "in_a_thread": waits_beside_a_thread_that_ticks,
     "thread_works": waits_for_a_thread_that_works,
     "recurses": lambda: recurses(0),
     "raises_another": raises_another,
@@ -319,4 +320,10 @@ if FAULT in ("in_threads", "raise_in_threads"):  # as Ray's workers
         pool.submit(trains_watched)
     time.sleep(1)
     os._exit(1)
-main()
+if FAULT == "in_a_thread":
+    trainer = threading.Thread(target=main)
+    trainer.start()
+    while trainer.is_alive():
+        time.sleep(0.2)
+else:
+    main()

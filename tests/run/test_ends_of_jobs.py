@@ -37,7 +37,7 @@ def test_the_odd_rank_is_named_with_cause_and_place(fault):
     finding, *others = report["findings"]
     assert not others, [one["what"] for one in report["findings"]]
     assert finding["cause"] == cause, report["summary"]
-    if fault == "ticks":  # so the thread that logs was no work
+    if fault in ("ticks", "in_a_thread"):  # so the thread that logs was no work
         assert history[0]["seconds"] < PATIENCE * STALL
     if fault == "all_raise":  # torchrun may end some of them before they raise
         assert set(finding["who"]["ranks"]) <= set(ranks)

@@ -123,8 +123,9 @@ def test_a_gil_that_is_held_is_kept_by_the_only_thread_that_runs():
             for i, (name, state) in enumerate((("main", main), ("other", other)))
         ]
         rank = SimpleNamespace(
-            threads=threads, gil_wanted=gil_wanted, gil_asked=asked, lowered=(), file="f",
-            last=None, rank=0, host="node1", pid=7, is_child=False, alive=alive, sampled_since=None,
+            threads=threads, main=threads[0], gil_wanted=gil_wanted, gil_asked=asked, lowered=(),
+            file="f", last=None, rank=0, host="node1", pid=7, is_child=False, alive=alive,
+            sampled_since=None,
         )  # fmt: skip
         stacks = record._stacks([record_calls.Seat(cast(Any, rank), seen, Source("f"))])
         return {t.name: t.gil if t.state != "waits for the GIL" else t.state
@@ -149,7 +150,7 @@ def test_a_script_that_is_over_says_so_whatever_ends_its_process():
     def ends(how, state="dead", *, calls=(), signal=None, code=None, **end):
         rank = SimpleNamespace(
             rank=0, host="node1", pid=7, is_child=False, last=103.0, collectives=calls, main=None,
-            last_at=None, end=End(how, **end), lowered=(), sampled_since=None,
+            last_at=None, end=End(how, **end), threads=(), lowered=(), sampled_since=None,
         )  # fmt: skip
         seen = Seen(0, "node1", 7, 1, state, 110.0, signal=signal, code=code, ended=109.0)
         seat = record_calls.Seat(cast(Any, rank), seen, Source("f"))

@@ -70,8 +70,9 @@ def stack(text, *ranks, **more):
     return Stack(frames(text), tuple(Thread(Process(r), **more) for r in ranks))
 
 
-def by_pid(text, *pids):
-    return Stack(frames(text), tuple(Thread(Process(pid=p), "MainThread") for p in pids))
+def by_pid(text, *pids, state=""):
+    threads = (Thread(Process(pid=pid), "MainThread", state=state) for pid in pids)
+    return Stack(frames(text), tuple(threads))
 
 
 def child(pid, parent):
@@ -246,6 +247,12 @@ def test_the_thread_and_the_process_that_count(golden):
         "what a rank's child does":
             ([WAIT, stack(DATALOADER, 3), by_pid(reading, 77), child(77, Process(0)),
               by_pid(tokenizing, 79), child(79, Process(3))], outside),
+        "a rank's child that is stopped":
+            ([WAIT, stack(DATALOADER, 3), by_pid(tokenizing, 78), child(78, Process(3)),
+              by_pid(reading, 79, state="stopped"), child(79, Process(3))], outside),
+        "the thread that trains, not the main one that looks after it":
+            ([WAIT, stack("main (train.py:90)", 3), stack("ticks (log.py:3)", 3, name="T1", id=5),
+              stack("save (train.py:9)", 3, name="T2", id=6, trains=True)], outside),
         "the children of a launcher are ranks":
             ([by_pid(AGENT, 1), *(child(10 + r, Process(pid=1)) for r in range(4)),
               by_pid(ALL_REDUCE, 10, 11, 12), by_pid(DATALOADER, 13)], stuck(None, certainty=0)),

@@ -247,6 +247,8 @@ class Thread:
     """A timer of the process made the dump: it knew itself to be stuck."""
     own: bool = False
     """The process wrote the dump itself (faulthandler): one that stands still in C still does."""
+    trains: bool = False
+    """It makes calls with others; the main one does, too, if no thread is known to."""
 
 
 @dataclass(frozen=True, slots=True)

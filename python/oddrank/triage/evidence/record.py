@@ -284,8 +284,10 @@ def _death(seat: Seat, *, anybody: bool) -> Iterable[facts.Death]:
     left = unix_time(end.time) or rank.last
     calls = any(call.open or call.failed for call in rank.collectives)
     over = end.how in ("ending", "exited") and not (end.raised or end.exit_code or calls)
-    sampled = _is_unseen(rank, rank.main) and not end.raised
-    died = partial(facts.Death, seat.process, source=seat.source, site=_site(rank), sampled=sampled)
+    thread = next(iter(seat.callers), None)
+    sampled = _is_unseen(rank, thread) and not end.raised
+    site = _site(rank, thread)
+    died = partial(facts.Death, seat.process, source=seat.source, site=site, sampled=sampled)
     if end.raised:
         text = f"{end.raised} after {call} failed" if call else end.words
         yield died("exception", time=left, code=end.exit_code, text=text, failed=call)
@@ -306,9 +308,9 @@ def _death(seat: Seat, *, anybody: bool) -> Iterable[facts.Death]:
         yield died("exit", code=0, went_on=True)
 
 
-def _site(rank: Rank) -> tuple[facts.Frame, ...]:
-    if rank.main is not None and rank.main.stack and not rank.end.raised:
-        return record_calls.frames(rank.main)
+def _site(rank: Rank, thread: ranks.Thread | None) -> tuple[facts.Frame, ...]:
+    if thread is not None and thread.stack and not rank.end.raised:
+        return record_calls.frames(thread)
     at = rank.last_at
     return (facts.Frame(at.function, at.file, at.line),) if at is not None else ()
 
@@ -334,8 +336,9 @@ def _stacks(seats: Sequence[Seat]) -> Iterable[facts.Stack]:
             # The only thread that runs, or that there is, must be the one that keeps the GIL.
             gil = (running or living) == [thread] if kept else None
             found[record_calls.frames(thread, missing)].append(
-                facts.Thread(process, thread.name, thread.tid, state, gil, source, seat.time)
-            )
+                facts.Thread(process, thread.name, thread.tid, state, gil, source, seat.time,
+                             trains=thread in seat.callers)
+            )  # fmt: skip
         if kept:
             waits = facts.Thread(process, "oddrank", state="waits for the GIL", source=source,
                            time=seat.time)  # fmt: skip

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from oddrank.errors import OddrankError
 from oddrank.inputs import Notes
@@ -47,7 +48,7 @@ class Seat:
         """When it was looked at."""
         return self.rank.last if self.seen is None else self.seen.time
 
-    @property
+    @cached_property
     def callers(self) -> list[ranks.Thread]:
         """The threads that make its calls with others; its main one, if none is known to."""
         made = {each.thread for each in self.history}
@@ -56,7 +57,7 @@ class Seat:
         found = [thread for thread in living if thread.tid in made]
         return found or ([main] if main is not None and not main.ended else [])
 
-    @property
+    @cached_property
     def states(self) -> dict[int, tuple[str, float]]:
         """What its threads did when they were looked at: a state in words, seconds of CPU time."""
         states = {t.tid: (t.state or "", t.cpu or 0.0) for t in self.rank.threads}

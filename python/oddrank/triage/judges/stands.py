@@ -191,9 +191,13 @@ def _of_thread(process: Process, thread: Thread, frames: Frames) -> Stand:
 
 
 def _main(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> Thread | None:
-    for thread, _ in dump:
-        if thread.name == "MainThread" or (thread.id is not None and thread.id == process.pid):
-            return thread
+    def is_main(thread: Thread) -> bool:
+        return thread.name == "MainThread" or (thread.id or 0) == (process.pid or -1)
+
+    # The main one may only wait for the one that trains.
+    known = [thread for thread, _ in dump if thread.trains or is_main(thread)]
+    if known:
+        return max(known, key=lambda thread: (thread.trains, is_main(thread)))
     for thread, frames in dump:
         # Behind the end of the program, only the main thread goes on.
         if frames and (
