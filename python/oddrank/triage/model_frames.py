@@ -31,7 +31,8 @@ _COMMUNICATE = (
 
 # (class, files, functions) of Python's frames. The first row that fits counts.
 PYTHON: tuple[tuple[str, str, str], ...] = (
-    (LEAVING, "torch/distributed/distributed_c10d.py", "destroy_process_group _abort_*"),
+    (LEAVING, "torch/distributed/distributed_c10d.py",
+     "destroy_process_group _abort_* _distributed_excepthook"),
     (PEERS, "torch/distributed/distributed_c10d.py", C10D_OPS),
     (PEERS, "torch/distributed/_functional_collectives.py", f"wait* {_COMMUNICATE}"),
     (PEERS, "torch/distributed/nn/functional.py", "forward backward"),

@@ -124,8 +124,7 @@ def _facts(
         if parent:
             yield facts.Child(child.process, parent.process, child.source)
     yield from _stacks(children)
-    yield from record_calls.mismatches(seats)
-    yield from record_calls.forks(seats)
+    yield from [*record_calls.mismatches(seats)] or record_calls.forks(seats)
 
 
 KIND = Kind("records", True, lambda item: _is_record(item) or _is_states(item), _read)

@@ -138,7 +138,10 @@ def progress(seats: Sequence[Seat]) -> Iterable[facts.Progress]:
     for seat in seats:
         rank = seat.rank
         own = {_key(group): group for group in rank.groups}
-        calls = _open_calls(rank)
+        calls: dict[_Key, list[facts.Call]] = defaultdict(list)
+        for each in _numbered(rank.collectives, rank):
+            if each.open:
+                calls[_of(each)].append(_call(each, _site(seat, each)))
         whole = _is_whole(rank)
         # Groups that others use: its process has issued nothing there.
         absent = [key for key in texts if rank.rank in key[1] and key not in own] if whole else []
@@ -205,17 +208,6 @@ def _is_whole(rank: Rank) -> bool:
 def last_failed(rank: Rank) -> collectives.Collective | None:
     """Returns the last operation of the process if it ended with an error."""
     return next((c for c in rank.collectives if not c.open and c.failed), None)
-
-
-def _open_calls(rank: Rank) -> dict[_Key, list[facts.Call]]:
-    threads = {thread.tid: thread for thread in rank.threads}
-    found: dict[_Key, list[facts.Call]] = defaultdict(list)
-    for each in _numbered(rank.collectives, rank):
-        if each.open:
-            thread = threads.get(each.thread)
-            site = frames(thread) if thread is not None else ()
-            found[_of(each)].append(_call(each, site))
-    return found
 
 
 def _call(each: collectives.Collective, site: tuple[facts.Frame, ...]) -> facts.Call:
@@ -376,4 +368,4 @@ def _site(seat: Seat, call: collectives.Collective) -> tuple[facts.Frame, ...]:
     sites = [frames(thread) for thread in seat.rank.threads if thread.tid == call.thread]
     if (at := seat.rank.last_at) is not None:
         sites.append((facts.Frame(at.function, at.file, at.line),))
-    return next((site for site in sites if any(map(leaves.is_own, site))), ())
+    return next(filter(words.own_place, sites), ())
