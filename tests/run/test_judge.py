@@ -632,6 +632,9 @@ def test_who_is_awaited_is_who_is_suspected_or_everybody_that_lives():
     assert awaited(3, None, leaf_class="gpu") == {3: Awaited(spins=True)}
     assert awaited(seen=seen) == {2: Awaited(spins=False, rests=2.0)}
     assert awaited(seen=runs) == {2: Awaited(spins=False, rests=0.0)}
+    turns = [replace(each, turns=True) for each in seen]
+    assert awaited(2, seen=turns) == {2: Awaited(spins=False, rests=0.0)}
+    assert awaited(2, seen=turns, leaf_class="gpu") == {2: Awaited(spins=True, rests=2.0)}
     # How long ago its last snapshot was taken is not known.
     assert awaited(1, seen=seen) == {1: Awaited(spins=False)}
     # Ranks that the script starts itself work where their only guard sees it: at the script.

@@ -217,11 +217,14 @@ def awaited(
     }
     states = list(ranks)
     living = {s.rank: False for s in states if is_heard(s) and not has_ended(s)}
-    rest = {a.process.rank: 0.0 if a.beside else a.rests for a in activities}
+    chosen = named or living
+    rest = {
+        rank: 0.0 if a.beside or (a.turns and not chosen.get(rank)) else a.rests
+        for a in activities if (rank := a.process.rank) is not None
+    }  # fmt: skip
     if len(states) == 1:
-        chosen = named or living
         rests = (one for rank in chosen if (one := rest.get(rank)) is not None)
         script = Awaited(all(chosen.values()), min(rests, default=None))
         return {states[0].rank: script} if chosen else {}
     of_living = {rank: rests for rank, rests in rest.items() if rank in living}
-    return {rank: Awaited(spins, of_living.get(rank)) for rank, spins in (named or living).items()}
+    return {rank: Awaited(spins, of_living.get(rank)) for rank, spins in chosen.items()}

@@ -291,6 +291,8 @@ class Activity:
     """The longest time between two of its last calls with others, in seconds."""
     beside: bool = False
     """Others of its threads computed when they were looked at."""
+    turns: bool = False
+    """One that makes calls ran then, or waited for a core: it computes, or waits in a loop."""
     runs: bool = False
     """One that makes calls ran code that runs too often to be recorded: `last` says nothing."""
     raised: str = ""

@@ -246,6 +246,7 @@ def _activity(seat: Seat, now: float) -> Iterable[facts.Fact]:
     yield facts.Activity(
         seat.process, seat.source, last, rank.step, time_seen, *record_calls.alone(seat.history),
         beside=used >= _CPU * ranks.LOOK or any(state == "running" for state, _ in others),
+        turns=any(states[t.tid][0] == "running" for t in callers),
         raised=rank.thread_raised, over=_is_over(rank),
         runs=any(states[t.tid][0] == "running" and _is_unseen(rank, t) for t in callers),
         began=None if rank.begin_ns is None else rank.begin_ns / 1e9,
