@@ -96,14 +96,15 @@ class Root:
         """Runs the line until the guard has told that the worker moves; returns its state then.
 
         {} in the line: the number of the run. A guard that is read late has told since that the
-        worker is quiet again: then the line runs once more.
+        worker is quiet again: then the line runs once more. That a record has begun is a move, too,
+        before it has a step.
         """
         for number in range(1, 20):
             worker.does(line.format(number))
             end = time.monotonic() + 5
             while time.monotonic() < end:
                 state = self.state()
-                if state["stage"] == "moving":
+                if state["stage"] == "moving" and state["step"]:
                     return state
                 time.sleep(0.005)
         raise AssertionError("it was never seen moving")
