@@ -76,6 +76,7 @@ def test_readers_that_share_one_pass_find_what_each_finds_alone(tmp_path):
         rank = f"[rank{chance.randrange(9)}]: " if chance.random() < 0.8 else ""
         word = chance.choice(texts) if chance.random() < 0.0005 else ""
         log.append(f"{rank}{word}{'x' * chance.randrange(80)}{chance.choice(chr(13) + '  .')}\n")
+    log += [f"{text}\n" for text in texts]  # each is found
     for place in (-1, -9000, 100):  # endless lines, whose words may lie across borders of blocks
         line = bytearray(b"\r 7%|##" * (chance.randrange(1, 40) << 13))
         for at in chance.sample(range(len(line) - 9), chance.randrange(4)):

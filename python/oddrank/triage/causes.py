@@ -442,8 +442,8 @@ UNREACHABLE_ROOT = Cause("unreachable-root", "hub",
      "or open one port, and on every host:"
      " export ODDRANK_CONTROL_ADDR=IP_OF_RANK_0:PORT#ANY_SECRET_WORD"))
 SETTINGS = Cause("settings", "device", _settings,
-    ("tr '\\0' '\\n' < /proc/{pid}/environ | grep -e NCCL_ -e RANK -e WORLD_SIZE  (on {host}, and"
-     " the same of another rank)",))
+    ("tr '\\0' '\\n' < /proc/{pid}/environ | grep -e NCCL_ -e RANK -e WORLD_SIZE  (on {host};"
+     " compare it with another rank's)",))
 APPLICATION = Cause("application", "device", _application)
 TOLD = Cause("told", "end", _told, ("on {host}, while its records are there: oddrank triage",))
 LAUNCHER_GONE = Cause("launcher-gone", "hub", _text("unknown", "{first}; no rank is at fault"),
