@@ -201,6 +201,9 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         "one of them ran into an error seconds after the first was gone":
             (of_three(19.0), ("dead", (0,), 1)),
         "of two ranks one was interrupted, as its guard saw": (of_two(2), dead(1)),
+        "nobody saw how a third one ended":
+            ([replace(of_two(2)[0], time=10.0), of_two(2)[1], World(3, HERE),
+              death(2, 12.0, host="n1", how="signal", text="", gone=12.0)], dead(1)),
         "and the other was killed later, as Ctrl-C had not ended it":
             ([death(rank, at, host="n1", how="signal", text="", signal=by, gone=at)
               for rank, at, by in ((1, 10.0, 2), (0, 40.0, 9))], ("unknown", (), 0)),

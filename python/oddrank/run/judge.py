@@ -228,6 +228,8 @@ class Judge:
         was, now = _blame(before), _blame(made.report)
         if now[:2] != was[:2] and now[2] >= max(was[2], 0):
             self._tell("corrected", time.monotonic() - self.watch.began, made, "corrected")
+            if self.evidence is not None:  # so that triage says the same of it
+                outputs.leave_states(snapshot, Path(self.evidence["folder"]))
         elif self.said and made.report.summary.startswith(self.said):  # the same, and more
             self.report, self.read, self.said = made.report, made.read, made.report.summary
             self._write()

@@ -115,7 +115,7 @@ def _from_outside(found: list[End], view: View) -> list[End]:
     interrupted = [end for end in found if is_interrupt(end.best)]
     found = [  # whom Ctrl-C does not end is killed
         replace(end, why="ended")
-        if end.best.how == "signal" and end.best.signal == 9
+        if end.best.how == "signal" and end.best.signal in (9, None)
         and any(one.before(end) for one in interrupted) else end
         for end in found
     ]  # fmt: skip
@@ -151,9 +151,11 @@ def _is_alone(one: End, found: Sequence[End], view: View) -> bool:
     """
     known = {end.process.rank for end in found} | {process.rank for process in view.finished}
     whole = 1 < (view.world or 0) <= len(known - {None}) and one.best.gone is not None
-    return whole and all(
-        end.why in ("lost", "waited") or end.best.signal == 15 for end in found if end is not one
-    )
+    others = [end for end in found if end is not one]
+    otherwise = [e for e in others if e.why in ("lost", "waited") or e.best.signal == 15]
+    # Of some nobody may have seen how they ended.
+    unseen = [e for e in others if (e.best.how, e.best.signal) == ("signal", None)]
+    return whole and bool(otherwise) and {*otherwise, *unseen} == {*others}
 
 
 def _is_gone_before(one: End, other: End) -> bool:
