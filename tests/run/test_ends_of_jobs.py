@@ -81,6 +81,18 @@ def test_a_rank_that_was_never_started_is_named():
         assert "ranks 0, 2 wait" in finding["what"]
 
 
+def test_both_calls_are_told_if_those_of_two_ranks_differ_and_gloo_aborts_one():
+    with watched_job("sizes", 1, ranks=2, stall=2, script=PROGRAM) as job:
+        assert job.ends() == [1]
+        (finding,) = job.report["findings"]
+        assert (finding["who"]["ranks"], finding["cause"]) == ([1], "mismatch")
+        place = r"at step \(ends_program.py:\d+\)"
+        assert re.fullmatch(
+            rf"rank 1 issued all_reduce with sizes 12345 {place} as call 21 of .*;"
+            rf" rank 0 issued all_reduce with sizes 8 {place}", job.report["summary"],
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "named", "what"),
     [
