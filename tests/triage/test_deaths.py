@@ -183,10 +183,10 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         first = death(1, host="n1", how="signal", text="", signal=signal, gone=10.0)
         return [first, death(0, host="n1", text=LOST, gone=11.0), World(2, HERE)]
 
-    def of_three(last=12.0):
+    def of_three(last=12.0, gone=12.5):
         at = ((0, 11.0, "ValueError: bad label"), (1, 11.5, "KeyError: 'id'"),
               (2, last, "OSError: [Errno 28] No space left on device"))  # fmt: skip
-        ends = [death(r, time, host="n1", text=text, gone=12.5) for r, time, text in at]
+        ends = [death(r, time, host="n1", text=text, gone=gone) for r, time, text in at]
         return [*ends, World(3, HERE)]
 
     check(golden, {
@@ -200,10 +200,16 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         "each raised another error before any was gone": (of_three(), ("each-raised", (), 2)),
         "one of them ran into an error seconds after the first was gone":
             (of_three(19.0), ("dead", (0,), 1)),
-        "of two ranks one was interrupted, as its guard saw": (of_two(2), dead(1)),
+        "and the first hung on its way out until then":
+            (of_three(19.0, 20.0), ("dead", (0,), 1)),
+        "no guard saw them end": (of_three(12.0, None), ("each-raised", (), 1)),
+        "the error that one was raised after says nothing of whom it lost":
+            ([death(0, 10.0, host="n1", text=f"FileNotFoundError: shard 17, after {WAITED}"),
+              death(1, 11.0, host="n1", text=LOST), World(2, HERE)], dead(0)),
+        "of two ranks one was interrupted, and the other lost it": (of_two(2), ("unknown", (), 0)),
         "nobody saw how a third one ended":
             ([replace(of_two(2)[0], time=10.0), of_two(2)[1], World(3, HERE),
-              death(2, 12.0, host="n1", how="signal", text="", gone=12.0)], dead(1)),
+              death(2, 12.0, host="n1", how="signal", text="", gone=12.0)], ("unknown", (), 0)),
         "and the other was killed later, as Ctrl-C had not ended it":
             ([death(rank, at, host="n1", how="signal", text="", signal=by, gone=at)
               for rank, at, by in ((1, 10.0, 2), (0, 40.0, 9))], ("unknown", (), 0)),
@@ -240,6 +246,9 @@ def test_a_kernels_line_about_an_earlier_process_with_the_same_pid_is_no_death()
     for time, kept in ((None, False), (50.0, False), (150.0, True)):
         line = Death(process, "signal", Source("kernel.log"), time, signal=11, by="kernel")
         assert bool(view([seen, line]).deaths) is kept, time
+    for went_on in (False, True):  # the script was over, and its process not yet
+        over = Death(process, "exit", Source("rank2.trace"), code=0, went_on=went_on)
+        assert bool(view([over, line]).deaths) is went_on
 
 
 def local(rank, node=""):

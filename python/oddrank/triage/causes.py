@@ -477,7 +477,7 @@ RULES = {
     "told-by-run": "oddrank run watched the job, and named it",
     "finished": "the others wait in a call that it never makes: it has finished",
     "finished-early": "the others wait for it to join the group, and it has finished",
-    "each-raised": "each raised another error, and none of them was gone before",
+    "each-raised": "each raised another error, all of them within a second",
     "last-to-end": "all other ranks have finished, and it stands still",
     "same-end-everywhere": "every rank ended by the same: the code is odd, no rank",
     "did-not-end": "the launcher had to kill it, while the others timed out waiting",

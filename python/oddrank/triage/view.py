@@ -189,10 +189,11 @@ def view(facts: Iterable[Fact]) -> View:
     activities = {each.process: each for each in own[Activity]}
     well = sorted(filter(_is_well, own[Death]), key=lambda death: not death.went_on)
     finished = {death.process: death for death in well}
+    ended = {death.process for death in well if not death.went_on}
     deaths = [
         death for death in own[Death]
         if not _is_well(death)
-        and not _outlived(death, finished, states.get(death.process), activities.get(death.process))
+        and not _outlived(death, ended, states.get(death.process), activities.get(death.process))
     ]  # fmt: skip
     gone = {death.process for death in deaths}
     gone |= {process for process, state in states.items() if state.state == "stopped"}
@@ -250,13 +251,13 @@ def _with_ranks(counts: Counts, world: int | None) -> Counts:
 
 
 def _outlived(
-    death: Death, finished: Container[Process], state: State | None, active: Activity | None
+    death: Death, ended: Container[Process], state: State | None, active: Activity | None
 ) -> bool:
     """Returns whether a kernel's line is of an earlier process with the same pid.
     This one was seen alive after it, or ended by itself."""
     if death.by != "kernel":
         return False
-    if death.process in finished:
+    if death.process in ended:
         return True
     seen = state.time if state is not None and state.state != "dead" else None
     if seen is not None and (death.time is None or death.time < seen):

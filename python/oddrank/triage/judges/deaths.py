@@ -113,9 +113,13 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
     """
     groups = grouped((signature(end.best), end) for end in own)
     if len(groups) == len(own) == view.world != 1 and _is_at_once(own):
+        seen = any(death.gone is not None for end in own for death in end.deaths)
+        doubt = () if seen else (Point("no guard saw which of them ended first"),)
         told = (f"{count([end.process])} {timeline.said(end.best)}"[:_MOST_WORDS] for end in own)
         point = Point("; ".join(told), own[0].best.source)
-        return [Suspect(causes.EACH_RAISED, (), "each-raised", 2, (point,), time=own[0].time)]
+        return [Suspect(
+            causes.EACH_RAISED, (), "each-raised", 1 + seen, (point,), doubt, time=own[0].time,
+        )]  # fmt: skip
     for of, group in groups.items():
         if _is_bare(group[0].best) and not _everywhere(view, ends, group):
             groups[of] = [end for end in group if not any(o.before(end) for o in group)]
@@ -148,10 +152,9 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
 
 
 def _is_at_once(own: Sequence[End]) -> bool:
-    """Returns whether processes raised before any of them was gone, or nearly: none heard it."""
+    """Returns whether all processes raised within moments: none had heard of another's error."""
     times = [end.time for end in own if end.best.how == "exception" and end.time is not None]
-    gone = min((d.gone for end in own for d in end.deaths if d.gone is not None), default=0.0)
-    return len(times) == len(own) and max(times) <= max(gone, min(times) + _AT_ONCE)
+    return len(times) == len(own) and max(times) <= min(times) + _AT_ONCE
 
 
 def _weight(group: list[End]) -> tuple[bool, int, int, float, int]:

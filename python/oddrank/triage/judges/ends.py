@@ -33,6 +33,7 @@ _WORKER = re.compile(
 _WITH_ITS_NODE = 60.0  # seconds between the end of a node and that of its ranks
 _AT_ONCE = 0.03  # seconds between two ends by signals that were sent together
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+_AFTER = re.compile(r"(?:, |: )after [\w.]+: ")  # what it was raised after, as arm.py writes it
 
 
 @dataclass(frozen=True)
@@ -119,10 +120,6 @@ def _from_outside(found: list[End], view: View) -> list[End]:
         and any(one.before(end) for one in interrupted) else end
         for end in found
     ]  # fmt: skip
-    if len(interrupted) == 1 and _is_alone(interrupted[0], found, view):
-        best = interrupted[0].best
-        best = replace(best, text=best.text and "KeyboardInterrupt: SIGINT to it alone")
-        return [replace(end, why="own", best=best) if end in interrupted else end for end in found]
     if view.finished and any(end.why == "lost" for end in found):
         return found
     told = {
@@ -142,20 +139,6 @@ def _from_outside(found: list[End], view: View) -> list[End]:
         few = one or 2 * len(told) < max(len(found), view.world or 0)
         told = {end for end in told if few and all(_is_gone_before(end, o) for o in others)}
     return [replace(end, why="own") if end in told else end for end in found]
-
-
-def _is_alone(one: End, found: Sequence[End], view: View) -> bool:
-    """Returns whether no other rank was interrupted: all others have ended, and otherwise.
-
-    Launchers do not end others by SIGINT. One that is in C++ raises KeyboardInterrupt out of it.
-    """
-    known = {end.process.rank for end in found} | {process.rank for process in view.finished}
-    whole = 1 < (view.world or 0) <= len(known - {None}) and one.best.gone is not None
-    others = [end for end in found if end is not one]
-    otherwise = [e for e in others if e.why in ("lost", "waited") or e.best.signal == 15]
-    # Of some nobody may have seen how they ended.
-    unseen = [e for e in others if (e.best.how, e.best.signal) == ("signal", None)]
-    return whole and bool(otherwise) and {*otherwise, *unseen} == {*others}
 
 
 def _is_gone_before(one: End, other: End) -> bool:
@@ -282,13 +265,14 @@ def _placed(end: End) -> End:
 def _why(death: Death) -> Why:
     if death.by == "launcher" or (death.how == "signal" and death.signal in (2, 15)):
         return "ended"
-    if _UNLIKE.search(death.text):
+    text = _AFTER.split(death.text, maxsplit=1)[0]
+    if _UNLIKE.search(text):
         return "unlike"
-    if death.by == "watchdog" or timeline.WAITED.search(death.text):
+    if death.by == "watchdog" or timeline.WAITED.search(text):
         return "waited"
-    if _STOPPED.search(death.text):
+    if _STOPPED.search(text):
         return "ended"
-    if death.failed or timeline.LOST.search(death.text):
+    if death.failed or timeline.LOST.search(text):
         return "lost"
     return "own"
 
