@@ -174,6 +174,9 @@ def _finished(suspect: Suspect) -> tuple[Condition, str]:
         others = count(waiting) if waiting else "the others"
         ends = "makes: it has" if len(waiting) == 1 else "make: they have"
         text = f"{name} {wait(suspect.processes)} in {at}, which {others} never {ends} finished"
+        if suspect.rule == "leaves-a-group":
+            leave = "leaves" if len(waiting) == 1 else "leave"
+            text = f"{name} {wait(suspect.processes)} in {at}, while {others} {leave} a group"
         return "stuck", text
     early = " before it joined the group" if suspect.rule == "finished-early" else ""
     when = f" after step {suspect.step}" if suspect.step is not None else early
@@ -181,10 +184,12 @@ def _finished(suspect: Suspect) -> tuple[Condition, str]:
     # Whether its process lives, and is not only on the way to its end.
     lives = death.went_on and suspect.leaf and (suspect.rests or 0.0) >= JUST_NOW
     lives = lives or death.code is None
-    text = f"{name} " + (f"finished{when}" if lives else f"ended with exit code 0{when}")
-    text += f", {'and stands ' if lives else ''}at {place}," if place else ""
+    stands, leaves = ("stands", "leaves") if _is_one(suspect) else ("stand", "leave")
+    ends = "finished" if lives else "ended with exit code 0"
+    text = f"{name} {f'{leaves} a group' if death.text else ends}{when}"
+    text += f", {f'and {stands} ' if lives and not death.text else ''}at {place}," if place else ""
     text += f" while {count(waiting)} {wait(waiting)} in {at}" if waiting else ""
-    text += "" if early or not waiting else ": uneven batches?"
+    text += "" if early or not waiting or death.text else ": uneven batches?"
     return "stuck" if lives else "dead", text
 
 
@@ -324,7 +329,9 @@ def _has_finished(suspect: Suspect, view: View) -> Suspect | None:
     if about not in ("call", "stack") or not waits or not ends or None in ends:
         return None
     begins = suspect.at is not None and suspect.at.op == "init_process_group"
-    told = replace(suspect, rule="finished-early" if begins else "finished")
+    leaves = any(end.text for end in ends if end)
+    rule = "leaves-a-group" if leaves else "finished-early" if begins else "finished"
+    told = replace(suspect, rule=rule)
     if suspect.rule == "stacks-awaited" and all(end.code == 0 for end in ends if end):
         told = replace(told, certainty=max(told.certainty, 1), against=())  # one look is enough
     if 0 < len(suspect.waiting) < len(ends):
@@ -475,6 +482,7 @@ RULES = {
     "ended-from-outside": "somebody or something ended all ranks, and no other evidence says why",
     "told-to-end": "what ends a job from outside says nothing of its ranks",
     "told-by-run": "oddrank run watched the job, and named it",
+    "leaves-a-group": "the others wait in a call that it does not make: it leaves a group",
     "finished": "the others wait in a call that it never makes: it has finished",
     "finished-early": "the others wait for it to join the group, and it has finished",
     "each-raised": "each raised another error, all of them within a second",

@@ -32,6 +32,7 @@ from oddrank.triage.facts import (
 from oddrank.triage.judges.stands import Stand, stands
 from oddrank.triage.timeline import ZONES
 
+LEAVES = "leaves a group"  # be it one of the training or the last: its stack does not tell
 _MOVED = 2.0  # seconds since the last event of a process that moves
 
 
@@ -121,12 +122,18 @@ class View:
     def done(self) -> dict[Process, Death]:
         """Processes that make no more calls: they have finished, or leave their groups.
         Who aborts its groups does it for a reason that the stack does not tell."""
-        leave = [s for s in self.stands[0] if s.kind == kinds.LEAVING and s.leaf.frame]
+        leave = (
+            (s, s.leaf.frame.function)
+            for s in self.stands[0]
+            if s.kind == kinds.LEAVING and s.leaf.frame and s.process not in self.leaving
+        )
         return {
-            s.process: Death(s.process, "exit", s.thread.source, site=s.site)
-            for s in leave
-            if "abort" not in str(s.leaf.frame).lower() and s.process not in self.leaving
-        } | self.finished
+            s.process: Death(
+                s.process, "exit", s.thread.source, site=s.site,
+                text=LEAVES if "destroy" in function else "",
+            )
+            for s, function in leave if "abort" not in function
+        } | self.finished  # fmt: skip
 
     @cached_property
     def leaving(self) -> frozenset[Process]:
