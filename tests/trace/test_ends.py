@@ -4,7 +4,9 @@ import re
 import sys
 from pathlib import Path
 
-from oddrank.trace import jobs, ranks
+import pytest
+
+from oddrank.trace import arm, jobs, ranks
 from oddrank.trace.ranks import End
 from oddrank.trace.where import text
 from patience import until
@@ -27,7 +29,13 @@ ENDS = {
         "exited", 1, "IndexError", "pop from empty list, after ZeroDivisionError: division by zero"
     ),
     "raise ValueError('v' * 300) from OSError(28, 'full')": End(
-        "exited", 1, "ValueError", f"{'v' * 100}, after OSError: [Errno 28] full"
+        "exited", 1, "ValueError", f"{'v' * 158}, after OSError: [Errno 28] full"
+    ),
+    "raise ValueError('v' * 300) from OSError('w' * 300)": End(
+        "exited", 1, "ValueError", f"{'v' * 100}, after OSError: {'w' * 75}"
+    ),
+    "raise ValueError('v' * 150) from OSError('full')": End(
+        "exited", 1, "ValueError", f"{'v' * 150}, after OSError: full"
     ),
     "exec('try: 1 / 0\\nexcept ArithmeticError: raise KeyError(1) from None')": End(
         "exited", 1, "KeyError", "1"
@@ -67,6 +75,17 @@ def test_what_ended_a_thread_is_told_until_an_exception_ends_the_script(script, 
         )
         assert bool(said) == (not last), rank.thread_raised
         assert (f"  {rank.thread_raised}" in text([rank], "j")) == (not last)
+
+
+def test_the_place_of_what_a_thread_raised_fits_into_a_record():
+    name, file = 99 * "f", f"{99 * 'd/'}train.py"
+    source = f"{100000 * chr(10)}def {name}(): 1 / 0\n{name}()"
+    with pytest.raises(ZeroDivisionError) as raised:
+        exec(compile(source, file, "exec"), {})
+    place = arm._place_of(raised.tb)
+    line, function, told = place.split("\n")
+    assert (line, function, told) == ("100001", name[:80], file[-120:])
+    assert len(f"thread {arm._LONGEST_THREAD * 'n'}\n{place}") < 256
 
 
 # torch's handler of SIGCHLD raises for each worker that died, while another exception already ends

@@ -184,8 +184,10 @@ struct Header {
   char raised[64];         // type of the exception that ended the script or, before, a thread
   char job[128];           // name of the folder in which the file was created
   Word collectives_since;  // ticks when collectives were first recorded; 0: never
-  char message[192];       // first line of that exception's message; "" in files of before
-  char raised_at[256];     // where, in lines: line, function, file; "" in files of before. Of a
+  char message[192];       // of that exception: its first line and, after ", after " or "after ",
+                           // that of the one that it was raised after; "" in files of before
+  char raised_at[256];     // where, in lines: line, function, file; "" in files of before. If it
+                           // ended the script, a space and its Unix time follow the line; of a
                            // thread that raised, a line before these: "thread", then its name
   Word gil_wanted;         // ticks since when the sampler waits for the GIL; 0: it does not
   Region timed;            // stride of a CollectiveSlot

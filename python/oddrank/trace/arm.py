@@ -28,7 +28,8 @@ from oddrank.trace.packages import Packages
 _DEFAULT_MB = 4
 _KEEP_JOBS = 3
 _LARGEST = 2**31 - 1
-_LONGEST_BEFORE = 100  # of a message, before that of the exception that it was raised after
+_LONGEST_MESSAGE = 191  # bytes in a record
+_LEAST_BEFORE = 100  # of a message, before that of the exception that it was raised after
 _LONGEST_FILE, _LONGEST_NAME, _LONGEST_THREAD = 120, 80, 32  # of the place of an exception
 # Modules whose frames a warning skips: also under `with armed:`, a decorator and NicerTrace.run().
 _OURS = {"oddrank.trace.arm", "oddrank.trace.nicer", "oddrank.run.arm", "oddrank.run.start"}
@@ -275,12 +276,13 @@ def note_end(raised: BaseException | None) -> None:
     """Notes in the record that the script has ended, by this exception or (None) by itself."""
     with suppress(Exception):  # nothing may disturb the shutdown
         name = _name(type(raised)) if raised is not None else ""
-        at = _place_of(raised.__traceback__) if raised is not None else ""
+        now = f" {time.time():.6f}"
+        at = _place_of(raised.__traceback__, now) if raised is not None else ""
         _native.core().trace_raised(name, _first_line(raised), at, True)
 
 
-def _place_of(traceback: TracebackType | None) -> str:
-    """Returns line, with the time, function and file of the innermost frame of own code, or any."""
+def _place_of(traceback: TracebackType | None, then: str = "") -> str:
+    """Returns line and then, function and file of the innermost frame of own code, or any."""
     with suppress(Exception):  # a script may have put anything there
         found = list(walk_tb(traceback))
         others = tuple(folder for folders in packages_.roots() for folder in folders)
@@ -289,12 +291,12 @@ def _place_of(traceback: TracebackType | None) -> str:
         code = frame.f_code
         file = code.co_filename.encode(errors="replace")[-_LONGEST_FILE:].decode(errors="replace")
         name = getattr(code, "co_qualname", code.co_name)[:_LONGEST_NAME]
-        return f"{line} {time.time():.6f}\n{name}\n{file}".encode(errors="replace").decode()
+        return f"{line}{then}\n{name}\n{file}".encode(errors="replace").decode()
     return ""
 
 
 def _first_line(raised: BaseException | None) -> str:
-    """Returns the first lines of its message and of what it was raised after; "" if it fails to.
+    """Returns the first line of its message, and that of what it was raised after; or "".
     torch raises a worker's exception again, with its traceback as message: the last line counts."""
     with suppress(Exception):
         text = str(raised if raised is not None else "").strip()
@@ -307,7 +309,8 @@ def _first_line(raised: BaseException | None) -> str:
         cause = raised and (raised.__cause__ if hides else raised.__context__)
         if cause is not None and (why := str(cause).strip().partition("\n")[0]):
             after = f"after {_name(type(cause))}: {why}"
-            text = f"{text[:_LONGEST_BEFORE]}, {after}" if text else after
+            room = max(_LONGEST_MESSAGE - len(f", {after}".encode(errors="replace")), _LEAST_BEFORE)
+            text = f"{text[:room]}, {after}" if text else after
         return text.encode(errors="replace").decode()
     return ""
 
