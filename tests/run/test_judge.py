@@ -515,6 +515,9 @@ def test_a_job_that_went_on_and_stands_again_is_told_so_with_the_rank(judged):
     went_on, _, what = again.partition(" since ")
     assert went_on == "went on after 80 s, and stands again"
     assert (what.partition(" UTC: ")[2], same) == (first, points)
+    judged.takes(moved(80.0))
+    judged.judge.history[-1]["time"] -= 3600.0
+    assert judged.takes(STALL).lines[-1] == [first, *points]
 
 
 def test_a_death_of_which_nothing_is_known_is_told(judged, monkeypatch):

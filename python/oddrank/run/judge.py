@@ -277,9 +277,11 @@ class Judge:
         self.again, self.seen = float("inf"), 0
         first = ""
         if self.history and (before_it := self.history[-1])["event"] == "went-on":
-            since = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - event.seconds))
+            began = time.time() - event.seconds
             went_on = f"went on after {duration(before_it['seconds'], 0)}"
-            first = f"{went_on}, and stands again since {since}"
+            if began - before_it["time"] <= self.watch.limit:
+                since = time.strftime("%H:%M:%S UTC", time.gmtime(began))
+                first = f"{went_on}, and stands again since {since}"
         self._tell("stall", event.seconds, made, first)
         self._act(made.report, after, before_all)
 
