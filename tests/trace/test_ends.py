@@ -29,10 +29,10 @@ ENDS = {
         "exited", 1, "IndexError", "pop from empty list, after ZeroDivisionError: division by zero"
     ),
     "raise ValueError('v' * 300) from OSError(28, 'full')": End(
-        "exited", 1, "ValueError", f"{'v' * 158}, after OSError: [Errno 28] full"
+        "exited", 1, "ValueError", f"{'v' * 159}, after OSError: [Errno 28] full"
     ),
     "raise ValueError('v' * 300) from OSError('w' * 300)": End(
-        "exited", 1, "ValueError", f"{'v' * 100}, after OSError: {'w' * 75}"
+        "exited", 1, "ValueError", f"{'v' * 100}, after OSError: {'w' * 74}"
     ),
     "raise ValueError('v' * 150) from OSError('full')": End(
         "exited", 1, "ValueError", f"{'v' * 150}, after OSError: full"
