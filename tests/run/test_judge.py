@@ -31,7 +31,7 @@ from oddrank.run.watch import Awaited, Event, Watch, Work
 from oddrank.trace import ranks
 from oddrank.trace.ranks import Seen
 from oddrank.triage import causes
-from oddrank.triage.facts import Activity, Process, Source
+from oddrank.triage.facts import Activity, Identity, Process, Source
 from oddrank.triage.facts import Death as FactOfDeath
 from patience import PATIENCE, until
 from reports import valid
@@ -527,6 +527,23 @@ def test_a_death_of_which_nothing_is_known_is_told(judged, monkeypatch):
     judged.takes(DEATH)
     assert judged.lines == [["rank 2 died, and nothing says why"]]
     assert judged.report()["verdict"] == "incomplete"
+
+
+@pytest.mark.parametrize(("world", "taken"), [(0, [4]), (4, [4, 0, 0])])
+def test_guards_that_were_turned_away_count_while_no_group_is_made(
+    judged, monkeypatch, world, taken
+):
+    dead, found = (1, False, "", 4, 1 << 24, "node1"), []
+    claims = [(0, False, "", 4, os.getpid(), "node1"), (0, False, "", 4, 7, "node2"), dead]
+    monkeypatch.setattr(judged, "notes", lambda: ("", claims, 0, ""))
+    known = Identity(Process(4, "node1", 7), Source("f"), world=world)
+    monkeypatch.setattr(judge_.record, "held", lambda *what: [known])
+    monkeypatch.setattr(
+        judge_.triage, "judge",
+        lambda facts, *_: found.append(facts[""]) or SimpleNamespace(view=judged),
+    )  # fmt: skip
+    judged.takes(DEATH)
+    assert [fact.process.rank for fact in found[0]] == taken
 
 
 PAYLOAD = {

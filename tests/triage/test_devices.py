@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from oddrank.triage import verdict
-from oddrank.triage.facts import Counts, Death, Identity, Process, Source, Trouble
+from oddrank.triage.facts import Counts, Death, Identity, Process, Source, State, Trouble
 from oddrank.triage.judges import devices
 from progress import done
 from triage.told import check, into
@@ -128,5 +128,9 @@ def test_ranks_that_were_started_otherwise_than_most_explain_all_else(golden):
         "a rank of a size that most do not know": (job(4, 4, 4, 4, 5), ("settings", (4,), 2)),
         "a rank twice": ([*job(4, 4), again, *job(0, 0, 0, 4)[3:]], ("settings", (3,), 2)),
         "and nobody knows which is missing": ([again, *job(0, 0, 0, 4)[3:]], ("settings", (3,), 2)),
+        "one of the two has ended":
+            ([*job(4, 4), again, *job(0, 0, 0, 4)[3:], State(again.process, "dead", HERE),
+              *into(1, 0, 1, 3), done(2, 0)], ("not-entered", (2,), 2)),
+        "a size beyond all bounds": (job(2**40, 2**40),),
         "all alike": ([*job(2, 2), *into(1, 0), done(1, 0)], ("not-entered", (1,), 1)),
     })  # fmt: skip

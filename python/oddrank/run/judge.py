@@ -396,10 +396,12 @@ class Judge:
         """Asks triage's judge. otherwise: what happened, if nothing says whose fault that is."""
         states, world, notes = self._states(), self.settings.world, Notes()
         facts = record.held(snapshot.contents, snapshot.seen, notes)
-        facts += [
-            Identity(Process(c.rank, c.host, c.pid), Source("oddrank run"), world=c.world)
-            for c in itertools.starmap(OddClaim, self.hub.notes()[1])
-        ]
+        if any(isinstance(fact, Identity) and fact.world for fact in facts):  # no group was made
+            facts += [
+                Identity(Process(c.rank, c.host, c.pid), Source("oddrank run"), world=c.world)
+                for c in itertools.starmap(OddClaim, self.hub.notes()[1])
+                if c.host != self.settings.host or job.start_time(c.pid)
+            ]
         files = {"records": (len(snapshot.contents), len(facts))}
         read = triage.judge({"": facts}, [], notes, files)
         read.folder = f"{self.settings.folders[0]}/"

@@ -7,10 +7,11 @@ leaves behind (Xid 13, 31, 43, 45) are consequences: they are suspects only wher
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
+from itertools import islice
 
 from oddrank.finding import duration, grouped, ranks_text
 from oddrank.triage import causes
-from oddrank.triage.facts import Identity, Process, Source, Trouble, ranks
+from oddrank.triage.facts import Identity, Process, Source, State, Trouble, ranks
 from oddrank.triage.suspects import HIGH, LOW, MEDIUM, Point, Suspect
 from oddrank.triage.view import View, is_address
 
@@ -127,12 +128,13 @@ def started_apart(view: View) -> list[Suspect]:
         name = "" if clear else f"{ranks_text(odd)} "
         text = f"{name}WORLD_SIZE={size}, and {ranks_text(most)} WORLD_SIZE={usual}"
         told.append((odd if clear else (), text))
-    absent = {*range(usual)} - by_rank.keys()
+    absent = [*islice((rank for rank in range(usual) if rank not in by_rank), 2)]
+    gone = {fact.process for fact in view.facts if isinstance(fact, State) and fact.state == "dead"}
     for rank, own in by_rank.items():
-        if len(own) > 1:
-            pids = " and ".join(sorted(f"pid {process.pid} on {process.host}" for process in own))
-            none = f", and none has RANK {min(absent)}" if len(absent) == 1 else ""
-            told.append(([rank], f"{len(own)} processes: {pids}{none}"))
+        if len(living := own.keys() - gone) > 1:
+            pids = " and ".join(sorted(f"pid {each.pid} on {each.host}" for each in living))
+            none = f", and none has RANK {absent[0]}" if len(absent) == 1 else ""
+            told.append(([rank], f"{len(living)} processes: {pids}{none}"))
     return [
         Suspect(causes.SETTINGS, view.named(odd), "other-start", HIGH if odd else LOW,
                 (Point(text),), trouble=(Trouble("setting", text, Source("")),))
