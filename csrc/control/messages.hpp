@@ -14,7 +14,7 @@ namespace oddrank::control {
 
 // First field of a knock: the root refuses a guard of another version. Increase it with any change
 // to a message.
-inline constexpr std::uint32_t kWireVersion = 5;
+inline constexpr std::uint32_t kWireVersion = 6;
 
 // A process's state in the kernel.
 enum class Liveness : std::uint8_t { kRunning, kStopped, kZombie, kDead, kUninterruptible };

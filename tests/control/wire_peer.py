@@ -12,7 +12,7 @@ from oddrank.control.address import listen_on
 from oddrank.control.session import Root
 from patience import PATIENCE
 
-VERSION = 5
+VERSION = 6
 TOKEN = "a-secret"
 NONCE = "nonce of a test"
 HELLO, WELCOME, GO, END, STATE, RESULT, FAIL, PING, PONG = 1, 2, 4, 5, 6, 7, 8, 9, 10
