@@ -132,6 +132,11 @@ def test_a_kill_of_last_week_in_the_kernel_s_log_makes_no_second_job(tmp_path):
     assert [(s.cause.name, ranks(s.processes)) for s in found.suspects] == [("dead", (1,))]
 
 
+def test_what_older_collections_say_of_the_environment_is_no_note(tmp_path):
+    content = b'{"schema": "oddrank.environment/1", "NCCL_DEBUG": "INFO"}'
+    assert noted(collected.KIND, tmp_path / "x", content) == ([], [])
+
+
 @pytest.mark.parametrize("kind", ["collect", "process", "cgroups"])
 def test_a_broken_file_is_a_note(tmp_path, kind):
     broken = [{}, {"ranks": 5}, {"cgroups": [{}]}, {"rank": "x"}]

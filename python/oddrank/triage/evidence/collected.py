@@ -11,7 +11,7 @@ from oddrank.inputs import Item, Notes
 from oddrank.triage import facts
 from oddrank.triage.evidence import Kind, of_json
 
-_BEGIN = re.compile(rb'\{\s*"schema": "oddrank\.(collect|process|cgroups)/1"')
+_BEGIN = re.compile(rb'\{\s*"schema": "oddrank\.(collect|process|cgroups|environment)/1"')
 _STATES = ("running", "stopped", "uninterruptible", "zombie", "dead")
 _KILLS = re.compile(r"^oom_kill (\d{1,12})$", re.MULTILINE)
 _NO_LIMIT = 1 << 60  # version 1 writes a number near 2^63
@@ -97,4 +97,5 @@ _READERS: dict[str, Callable[[Item, Notes, Mapping[str, Any]], Iterable[facts.Fa
     "collect": _manifest,
     "process": _process,
     "cgroups": _cgroups,
+    "environment": lambda *_: (),  # of older collections
 }

@@ -81,8 +81,8 @@ class _Rank:
 @dataclass
 class _Job:
     ranks: dict[_Key, _Rank] = field(default_factory=dict)
-    calls: dict[tuple[_Key, int], list[int]] = field(default_factory=lambda: defaultdict(list))
-    """The opCounts of a communicator of a size."""
+    calls: dict[tuple[_Key, int], tuple[int, int]] = field(default_factory=dict)
+    """The highest opCount of a communicator of a size, and how many lines told one."""
     pairs: set[tuple[_Key, int]] = field(default_factory=set)
     addresses: dict[str, str] = field(default_factory=dict)
     """Address -> host."""
@@ -106,7 +106,8 @@ def _take(job: _Job, found: re.Match[str], source: Source) -> None:
     host, pid, text = found["host"], int(found["pid"]), found["text"]
     if match := _COLL.search(text):
         key = (host, pid, match["comm"]), int(match["size"][:9])
-        job.calls[key].append(int(match["count"][:16], 16))
+        highest, number = job.calls.get(key, (0, 0))
+        job.calls[key] = max(highest, int(match["count"][:16], 16)), number + 1
         if match["op"] in _PAIR:
             job.pairs.add(key)
     elif match := _INIT.search(text):
@@ -148,9 +149,9 @@ def _facts(job: _Job) -> Iterator[Fact]:
     communicators: dict[str, list[_Rank]] = defaultdict(list)
     for key, rank in job.ranks.items():
         communicators[rank.communicator].append(rank)
-        called = job.calls.get((key, rank.size), ())
+        highest, number = job.calls.get((key, rank.size), (0, 0))
         # NCCL 2.10 prints opCount 0 in each line.
-        rank.calls = max(called) + 1 if any(called) else len(called)
+        rank.calls = highest + 1 if highest else number
         rank.pairs = (key, rank.size) in job.pairs
     everyone = {(rank.process, rank.gpu_index) for rank in job.ranks.values()}
     whole = next(
