@@ -31,7 +31,7 @@ def progress(rank, group, *, whole=True, backend="nccl", **more):
     )
 
 
-def differ(seq, kind, *variants, group=ALL4):
+def differ(seq, kind, *variants, group=ALL4, is_fork=False):
     """Ranks that issued different calls: (call, ranks)."""
     made = tuple(Variant(call, ranks, Source("dumps")) for call, ranks in variants)
-    return Mismatch(group, seq, kind, made)
+    return Mismatch(group, seq, kind, made, is_fork)

@@ -67,8 +67,8 @@ def test_what_the_threads_did_that_make_calls_counts_and_of_others_what_those_do
         seen = Seen(0, "node1", 7, 1, "running", 110.0, threads=states)
         return record_calls.Seat(cast(Any, rank), seen, Source("f"), history)
 
-    def rests(caller, main, other, cpu=0.01, **more):
-        states = {1: (main, 0.0), 2: (other, cpu)}
+    def rests(caller, main, other, cpu=0.01, used=0.0, **more):
+        states = {1: (main, used), 2: (other, cpu)}
         (_, activity) = record._activity(seat(caller, states, **more), 110.0)
         return activity.rests, activity.beside
 
@@ -82,8 +82,10 @@ def test_what_the_threads_did_that_make_calls_counts_and_of_others_what_those_do
     assert rests(1, "asleep in futex_wait", asleep, sampled=109.0) == (9.0, False)
     assert rests(1, "stopped", "stopped", sampled=109.0) == (9.0, False)
     # A deep stack that is sampled keeps its own thread from the GIL.
-    deep = rests(1, "asleep in futex_wait", asleep, sampled=109.0, hidden=5000)
+    deep = rests(1, "asleep in futex_wait", asleep, sampled=109.0, hidden=5000, used=0.01)
     assert deep == (0.0, False)
+    locked = rests(1, "asleep in futex_wait", asleep, sampled=109.0, hidden=5000)
+    assert locked == (9.0, False)
 
 
 def test_where_ranks_went_different_ways_after_the_last_call_that_all_ended():
@@ -112,8 +114,18 @@ def test_where_ranks_went_different_ways_after_the_last_call_that_all_ended():
     # A call that has ended was made by all of its group, and two against two tell nothing.
     assert fork([call(1, of=pair, state="ended"), *all_reduce], *[all_reduce] * 3) == []
     assert fork([send], [send], all_reduce, all_reduce) == []
+    # Calls of several threads have no common order: not even if each has one left.
+    saved = call(1, of=("save", world[1]))._replace(thread=2)
+    assert fork(all_reduce, all_reduce, [saved], all_reduce) == []
+    assert fork(all_reduce, all_reduce, [saved, *all_reduce], all_reduce) == []
     # Not where the history of one does not reach back to what all have ended.
     assert fork(all_reduce, all_reduce, [send], all_reduce, before=8) == []
+
+
+def test_a_group_whose_ranks_are_not_known_is_left_out():
+    group = ProcessGroup("0", "gloo", "default_pg", 4, 0, (), ended=8)
+    rank = SimpleNamespace(rank=0, groups=(group,), threads=(), last_at=None)
+    assert not [*record_calls.forks([record_calls.Seat(cast(Any, rank), None, Source("f"))])]
 
 
 def test_a_gil_that_is_held_is_kept_by_the_only_thread_that_runs():

@@ -65,7 +65,7 @@ def leaving(rank, usual):
 
 FORK = differ(
     0, "op", (Call(None, "all_reduce 7 of default_pg"), (0, 1, 3)),
-    (Call(None, "all_reduce 3 of data"), (2,)),
+    (Call(None, "all_reduce 3 of data"), (2,)), is_fork=True,
 )  # fmt: skip
 REDUCE, BROADCAST = Call(7, "all_reduce"), Call(7, "broadcast")
 LONE = progress(
@@ -182,6 +182,9 @@ def test_calls_that_differ_name_the_odd_side(golden):
             ([*into(7, 0, 1, 3), *in_other, FORK], ("mismatch", (2,), 1)),
         "a rank that waits for nobody, where others went another way":
             ([*into(7, 0, 1, 3), done(2, 6), FORK], ("not-entered", (2,), 2)),
+        "at a call without a number, as torch compared them":
+            ([differ(0, "op", (Call(None, "all_reduce"), (0,)), (Call(None, "broadcast"), (1,)))],
+             ("mismatch", (0, 1), 0)),
         "a difference that all ranks have completed":
             ([*ended(8, 0, 1, 2, 3), by_size], ("outside", (), 0)),
     })  # fmt: skip

@@ -218,7 +218,8 @@ class Variant:
 class Mismatch:
     """Ranks issued different operations at the same sequence number of a group.
 
-    seq: 0: at one place in the order of all their calls, after one that all of the group ended.
+    seq: 0: not known.
+    is_fork: at one place in the order of all their calls, after one that all of the group ended.
     differs: op, dtype, sizes, root, peer or order (the same operations, in another order).
     variants: the commonest first.
     """
@@ -227,6 +228,7 @@ class Mismatch:
     seq: int
     differs: Literal["op", "dtype", "sizes", "root", "peer", "order"]
     variants: tuple[Variant, ...]
+    is_fork: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +294,9 @@ class Activity:
     beside: bool = False
     """Others of its threads computed when they were looked at."""
     turns: bool = False
-    """One that makes calls ran then, or waited for a core: it computes, or waits in a loop."""
+    """A thread that makes calls ran then, or waited for a core: it computes, or waits in a loop."""
     runs: bool = False
-    """One that makes calls ran code that runs too often to be recorded: `last` says nothing."""
+    """A thread that makes calls ran code too frequent to be recorded: `last` says nothing."""
     raised: str = ""
     """What ended another thread of it, as the end of a sentence on the process."""
     over: bool = False

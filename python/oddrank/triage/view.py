@@ -208,8 +208,8 @@ def view(facts: Iterable[Fact]) -> View:
     kinds = (Identity, Progress, Activity, Paused, Death)
     telling = {each.process for kind in kinds for each in own[kind]}
     return View(
-        dict(progress), [each for each in own[Mismatch] if each.seq],
-        [each for each in own[Mismatch] if not each.seq], own[Stack], children, states, activities,
+        dict(progress), [each for each in own[Mismatch] if not each.is_fork],
+        [each for each in own[Mismatch] if each.is_fork], own[Stack], children, states, activities,
         pauses={
             process: one for process, one in pauses.items()
             if process not in gone and not one.pause.is_over(one.seen)
@@ -455,6 +455,7 @@ def bounded(facts: Iterable[Fact]) -> tuple[list[Fact], list[Fact]]:
     for fact in facts:
         if isinstance(fact, (Progress, Identity)):  # most facts of large jobs
             fits = 0 <= (fact.process.rank or 0) < MOST_RANKS
+            fits &= not isinstance(fact, Identity) or fact.world < MOST_RANKS
         else:
             fits = all(0 <= number < MOST_RANKS for number in _own_numbers(fact))
         if fits and isinstance(fact, (Progress, Mismatch)):

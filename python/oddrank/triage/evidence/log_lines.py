@@ -75,7 +75,9 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
         ("Last error:", -1),
         ("*** Process received signal", -2),
     ),
-    "awaited": _alone("issing ranks:|respond: rank|/task:|worker_count=|clients joined"),
+    "awaited": _alone(
+        "issing ranks:|task names:|respond: rank|/task:|worker_count=|clients joined"
+    ),
     "world": _alone("using world size:|MEMBER: 1/| COMPLETE|Starting with "),
 }
 _READERS = tuple((reader, word) for reader, words in WORDS.items() for word, _ in words)

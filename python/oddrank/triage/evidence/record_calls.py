@@ -21,6 +21,7 @@ _MOST_COMPARED = 1 << 20  # calls a rank, of the newest, that are compared: all 
 _PAUSES = 32  # calls of a process between which the longest pause is looked for
 
 _Key = tuple[str, tuple[int, ...], str]  # name, ranks and back end of a group
+_Short = tuple[str, str, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,10 @@ class Seat:
         """What its threads did when they were looked at: a state in words, seconds of CPU time."""
         states = {t.tid: (t.state or "", t.cpu or 0.0) for t in self.rank.threads}
         states |= self.seen.threads if self.seen is not None else {}
-        # What samples a very deep stack keeps the GIL for long: its thread waits for no lock.
+        # What samples a very deep stack keeps the GIL for long: it computes, and waits for no lock.
         is_sampled = self.rank.sampled_since is not None
         deep = [t.tid for t in self.rank.threads if t.hidden and (is_sampled or t.sampled)]
-        wants_gil = [tid for tid in deep if "futex" in states[tid][0]]
+        wants_gil = [tid for tid in deep if "futex" in states[tid][0] and states[tid][1]]
         return states | {tid: ("running", states[tid][1]) for tid in wants_gil}
 
 
@@ -234,26 +235,26 @@ def _elements(size: int, dtype: str) -> int:
 
 
 def mismatches(seats: Sequence[Seat]) -> Iterable[facts.Mismatch]:
-    issued: dict[_Key, dict[int, dict[matching.Signature, list[int]]]] = {}
+    issued: dict[_Short, dict[int, dict[matching.Signature, list[int]]]] = {}
     for seat in seats:
         for each in seat.history:
             if each.seq is None or _is_message(each):
                 continue
-            at = issued.setdefault(_of(each), {})
+            at = issued.setdefault(_short(_of(each)), {})
             at.setdefault(each.seq, {}).setdefault(_signature(each), []).append(seat.rank.rank)
     by_rank = {seat.rank.rank: seat for seat in seats}
     for key, found in issued.items():
-        different = matching.first_difference(found) if key[1] else None
+        different = matching.first_difference(found) if key[-1] else None
         if different is not None:
             seq, how, variants = different
             usual = matching.expected(found, seq)
             known = usual is not None and any(usual == signature for signature, _ in variants)
             made = []
             for signature, numbers in variants:
-                own = [(seat, c) for seat in map(by_rank.__getitem__, numbers)
-                       for c in seat.history if c.seq == seq and _of(c) == key]  # fmt: skip
+                own = [(seat, c) for seat in map(by_rank.__getitem__, numbers) for c in seat.history
+                       if c.seq == seq and _short(_of(c)) == key]  # fmt: skip
                 made.append(_variant(own, usual=signature == usual if known else None))
-            yield facts.Mismatch(facts.Group(*key[:2]), seq, how, tuple(made))
+            yield facts.Mismatch(facts.Group(*_of(own[0][1])[:2]), seq, how, tuple(made))
 
 
 _Way = list[tuple[matching.Signature, collectives.Collective]]
@@ -266,14 +267,14 @@ def forks(seats: Sequence[Seat]) -> Iterable[facts.Mismatch]:
     other. Of several groups the largest counts.
     """
     by_rank = {seat.rank.rank: seat for seat in seats}
-    texts = {_key(group): group.text for seat in seats for group in seat.rank.groups}
-    ended = {s.rank.rank: {_key(g): g.ended or 0 for g in s.rank.groups} for s in seats}
-    keys = {
-        key for own in ended.values() for key in own
-        if key[2] in facts.ON_HOST and {*key[1]} <= by_rank.keys()
-    }  # fmt: skip
+    groups = {_short(_key(group)): group for seat in seats for group in seat.rank.groups}
+    ended = {s.rank.rank: {_short(_key(g)): g.ended or 0 for g in s.rank.groups} for s in seats}
+    keys = [
+        _key(group) for group in groups.values()
+        if group.ranks and group.backend in facts.ON_HOST and {*group.ranks} <= by_rank.keys()
+    ]  # fmt: skip
     for key in sorted(keys, key=lambda key: (-len(key[1]), key)):
-        last = min(ended[rank].get(key, 0) for rank in key[1])
+        last = min(ended[rank].get(_short(key), 0) for rank in key[1])
         ways = {rank: _since(by_rank[rank].history, key, last) for rank in key[1]}
         steps = {rank: [(step, each.ranks or key[1]) for step, each in way]
                  for rank, way in ways.items() if way is not None}  # fmt: skip
@@ -284,24 +285,33 @@ def forks(seats: Sequence[Seat]) -> Iterable[facts.Mismatch]:
         for side in sides:
             members = [(by_rank[rank], (ways[rank] or [])[at][1]) for rank in side]
             one, each = _variant(members, usual=_usual(*members[0])), members[0][1]
-            group = facts.Group(each.group, each.ranks, texts.get(_of(each), ""))
+            of = groups.get(_short(_of(each)))
+            group = facts.Group(each.group, each.ranks, of.text if of is not None else "")
             op = words.call_of(replace(one.call, seq=None), group)
             made.append(replace(one, call=replace(one.call, seq=None, op=op, sizes="")))
         if not all(variant.usual for variant in made):  # so the ranks of a pipeline differ
-            yield facts.Mismatch(facts.Group(*key[:2]), 0, how, tuple(made))
+            yield facts.Mismatch(facts.Group(*key[:2]), 0, how, tuple(made), is_fork=True)
         return
+
+
+def _short(key: _Key) -> _Short:
+    """Names a group as well, and does not grow with it."""
+    name, ranks, backend = key
+    return name, backend, len(ranks), ranks[:1]
 
 
 def _since(history: Sequence[collectives.Collective], key: _Key, last: int) -> _Way | None:
     """Returns what a process issued after a call; None: its history does not reach so far back.
 
-    Collectives that have ended are left out: all of their groups have made them.
+    Or several threads did, which have no common order. Collectives that have ended are left out:
+    all of their groups have made them.
     """
     at = (i for i in range(len(history), 0, -1)
-          if history[i - 1].seq == last and _of(history[i - 1]) == key)  # fmt: skip
+          if history[i - 1].seq == last and _short(_of(history[i - 1])) == _short(key))  # fmt: skip
     after = next(at, 0)
     from_start = not last and (not history or history[0].number == 1)
-    if not after and not from_start:
+    several = len({each.thread for each in history[max(after - 1, 0) :]}) > 1
+    if several or (not after and not from_start):
         return None
     return _way(c for c in history[after:] if c.state != "ended" or c.failed or _is_message(c))
 
@@ -310,7 +320,7 @@ def _way(history: Iterable[collectives.Collective]) -> _Way:
     """Messages that follow one another are one: not all ranks of a pipeline send as many."""
     found: _Way = []
     for each in history:
-        what = "message" if _is_message(each) else f"{op_name(each.op)} {_of(each)}"
+        what = "message" if _is_message(each) else f"{op_name(each.op)} {_short(_of(each))}"
         if what != "message" or not found or found[-1][0].op != what:
             found.append((matching.Signature(what), each))
     return found

@@ -66,9 +66,15 @@ _FINGERPRINT = re.compile(
     r"(?:, TensorDtypes=(\w+))?[,)]"
 )
 _LIST = r"[\[{(]?([\d, -]*)"
-_MISSING = re.compile(rf"(?:([\w./-]+) \[)?(?:[Mm]issing ranks:|did not respond: ranks?) ?{_LIST}")
-# Below that line Horovod lists the ranks, and fr_trace writes who is in the group.
-_LISTED = re.compile(r"(?:^|[\s>\]:|])(\d{1,7}): \[([\w./-]+)")
+_MISSING = re.compile(
+    rf"(?:([\w./-]+) \[)?(?:[Mm]issing ranks:|imed out task names:"
+    rf"|did not respond: ranks?) ?{_LIST}"
+)
+# Below these lines Horovod and JAX list the ranks, and fr_trace writes who is in the group.
+_HEADS = ("issing ranks:", "task names:")
+_LISTED = re.compile(
+    r"(?:^|[\s>\]:|])(?:(\d{1,7}): \[([\w./-]+)|/job:jax_worker/\S*/task:(\d{1,7})\s*$)"
+)
 _EXPECTED = re.compile(rf"expected ranks: {_LIST}")
 _MOST_BELOW, _MOST_NEAR = 256, 16_384
 _LOST_BY_JAX = re.compile(
@@ -241,15 +247,15 @@ class _Lines:
         seq = max(int(found[2] or 0) for found in both)
         for found in both:
             dtype = (found[5] or "").lower()
-            call = Call(seq, _op(found[3]), sizes=found[4] or "", dtype=dtype)
+            call = Call(seq or None, _op(found[3]), sizes=found[4] or "", dtype=dtype)
             self.issued[seq][call].setdefault(int(found[1]), source)
             # Without a number: unknown.
-            self._stand([int(found[1])], _WORLD, line, source, enqueued=seq, open=(call,),
+            self._stand([int(found[1])], _WORLD, line, source, enqueued=seq or None, open=(call,),
                         completed=seq - 1 if seq else None, open_count=1)  # fmt: skip
 
     def add_awaited(self, log: Log) -> None:
         told = list(log.of("awaited"))
-        heads = [line.number for line in told if line.word == "issing ranks:"][:_MOST_NEAR]
+        heads = [line.number for line in told if line.word in _HEADS][:_MOST_NEAR]
         near = {number for head in heads for number in range(head + 1, head + _MOST_BELOW)}
         below = dict(lines.lines(log.item, near))
         for line in told:
@@ -271,8 +277,8 @@ class _Lines:
         for text in below:
             if (found := _LISTED.search(text)) is None:
                 break
-            missing.append(int(found[1]))
-            op = op or found[2]
+            missing.append(int(found[1] or found[3]))
+            op = op or found[2] or ""
         if not missing:
             return
         expected = _EXPECTED.search("\n".join(below[:5]))

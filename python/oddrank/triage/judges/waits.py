@@ -327,7 +327,7 @@ def _mismatches(view: View) -> list[Suspect]:
     for mismatch in sorted(view.mismatches, key=lambda mismatch: mismatch.seq):
         members = view.progress.get(mismatch.group, {})
         own = (members[r] for v in mismatch.variants for r in v.ranks if r in members)
-        if any((progress.completed or 0) < mismatch.seq for progress in own):
+        if not mismatch.seq or any((p.completed or 0) < mismatch.seq for p in own):
             firsts.setdefault(mismatch.group, mismatch)
     return [_mismatched(view, mismatch) for mismatch in firsts.values()]
 
@@ -360,10 +360,10 @@ def _mismatched(view: View, mismatch: Mismatch) -> Suspect:
     named = minority if clear or told else [*usual.ranks, *minority]
     return Suspect(
         causes.MISMATCH, view.named(sorted(named)),
-        rule="different-calls" if mismatch.seq else "different-ways",
+        rule="different-ways" if mismatch.is_fork else "different-calls",
         certainty=2 if clear and not against else 1 if clear or told else 0,
         support=points, against=tuple(against),
         waiting=view.named(sorted(usual.ranks)) if clear or told else (),
-        at=usual.call, group=mismatch.group if mismatch.seq else None,
+        at=usual.call, group=None if mismatch.is_fork else mismatch.group,
         mismatch=replace(mismatch, variants=tuple(order)),
     )  # fmt: skip
