@@ -516,7 +516,7 @@ def test_a_job_that_went_on_and_stands_again_is_told_so_with_the_rank(judged):
     assert went_on == "went on after 80 s, and stands again"
     assert (what.partition(" UTC: ")[2], same) == (first, points)
     judged.takes(moved(80.0))
-    judged.judge.history[-1]["time"] -= 3600.0
+    judged.judge.history[-1]["time"] -= 36_000.0
     assert judged.takes(STALL).lines[-1] == [first, *points]
 
 

@@ -279,7 +279,7 @@ class Judge:
         if self.history and (before_it := self.history[-1])["event"] == "went-on":
             began = time.time() - event.seconds
             went_on = f"went on after {duration(before_it['seconds'], 0)}"
-            if began - before_it["time"] <= self.watch.limit:
+            if began - before_it["time"] <= watch.PATIENCE * self.watch.limit:
                 since = time.strftime("%H:%M:%S UTC", time.gmtime(began))
                 first = f"{went_on}, and stands again since {since}"
         self._tell("stall", event.seconds, made, first)
