@@ -325,7 +325,7 @@ def _has_finished(suspect: Suspect, view: View) -> Suspect | None:
     if suspect.rule == "stacks-all-wait" and len(suspect.waiting) + len(gone) == view.world:
         suspect = replace(suspect, cause=NOT_ENTERED, processes=gone, certainty=1)
     ends = [view.done.get(process) for process in suspect.processes]
-    about, waits = suspect.cause.about, suspect.rule != "last-to-end"
+    about, waits = suspect.cause.about, not suspect.rule.startswith("last-to-")
     if about not in ("call", "stack") or not waits or not ends or None in ends:
         return None
     begins = suspect.at is not None and suspect.at.op == "init_process_group"
@@ -348,7 +348,7 @@ def _goes_on_slowly(suspect: Suspect, view: View) -> Suspect | None:
     active = (view.activities[p] for p in suspect.processes if p in view.activities)
     slow = suspect.leaf_class in ("disk", "data", "network") or suspect.young
     # It has not been out of calls much longer than it was before.
-    slow = slow or suspect.rule == "last-to-end" or all(
+    slow = slow or suspect.rule.startswith("last-to-") or all(
         a.seen is not None and a.seen - (a.alone or 0.0) < _LONGER * (a.pause or 0.0)
         for a in active
     )  # fmt: skip
@@ -486,6 +486,7 @@ RULES = {
     "finished": "the others wait in a call that it never makes: it has finished",
     "finished-early": "the others wait for it to join the group, and it has finished",
     "each-raised": "each raised another error, all of them within a second",
+    "last-to-leave": "all other ranks leave a group, and it stands still",
     "last-to-end": "all other ranks have finished, and it stands still",
     "same-end-everywhere": "every rank ended by the same: the code is odd, no rank",
     "did-not-end": "the launcher had to kill it, while the others timed out waiting",

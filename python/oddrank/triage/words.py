@@ -111,9 +111,10 @@ def waiters(suspect: Suspect, where: str = "") -> str:
     """
     if not suspect.waiting:
         return ""
-    if suspect.rule == "last-to-end":
-        have = "have" if len(suspect.waiting) > 1 else "has"
-        return f"; {count(suspect.waiting)} {have} finished"
+    if suspect.rule in ("last-to-end", "last-to-leave"):
+        have, leave = ("have", "leave") if len(suspect.waiting) > 1 else ("has", "leaves")
+        does = f"{have} finished" if suspect.rule == "last-to-end" else f"{leave} a group"
+        return f"; {count(suspect.waiting)} {does}"
     them = "them" if len(suspect.processes) > 1 else "it"
     if not where and (at := full_call(suspect)):
         where = f"in {at}"

@@ -184,8 +184,10 @@ def with_places(suspect: Suspect, view: View) -> Suspect:
     is_rest = len(left) + len(rest) >= (view.world or 0) and _at_one_place(left)
     few = view.finished or len(left) <= len(rest)  # ranks that leave may be the odd ones
     if cause is causes.OUTSIDE and rest and is_rest and few:
+        leave = any(view.done[process].text for process in rest)
         suspect = replace(
-            suspect, cause=causes.HOST_STUCK, processes=_processes(left), rule="last-to-end",
+            suspect, cause=causes.HOST_STUCK, processes=_processes(left),
+            rule="last-to-leave" if leave else "last-to-end",
             certainty=1, waiting=rest, leaf=None, leaf_class=left[0].told,
         )  # fmt: skip
     elif cause.about not in ("call", "stack", "held"):
