@@ -121,7 +121,7 @@ def test_what_nccl_s_diagnostics_find_is_kept_and_triage_reads_it(tmp_path, monk
     [
         (b"HTTP/1.1 400 Bad Request\n", b"", "it is not NCCL's RAS: it said b'HTTP/1.1 400"),
         (b"", b"", "it is not NCCL's RAS: it said b''"),
-        (b"SERVER PROTOCOL 2\n", b"", "closed the connection without an answer"),
+        (b"SERVER PROTOCOL 2\n", b"", "it closed the connection without an answer"),
         (b"SERVER PROTOCOL 2\n", b"x" * 4096, "its answer is over "),
         (None, b"", "timed out"),  # it says nothing
     ],
@@ -133,7 +133,7 @@ def test_what_is_not_ras_is_said_and_hangs_nobody(tmp_path, monkeypatch, hello, 
         address = speaks if hello is not None else f"127.0.0.1:{silent.getsockname()[1]}"
         found, names = of_ras(tmp_path, address, room=2000)
     assert names == []
-    assert why in found.lacks[f"NCCL RAS at {address}"]
+    assert found.lacks[f"NCCL RAS at {address}"].startswith(why)
 
 
 def test_where_nobody_listens_there_is_no_ras_and_where_it_is_off_nobody_asks(tmp_path):
