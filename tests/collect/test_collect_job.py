@@ -16,6 +16,7 @@ from patience import until
 from processes import stop, typed
 
 RECORD_JOB = Path(__file__).parents[1] / "triage" / "record_job.py"
+SECRET = "a-secret-of-5f0c1d"
 SLEEPS = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n"
 CULPRIT = 2
 
@@ -38,7 +39,10 @@ def test_of_a_job_under_torchrun_a_packed_folder_gives_the_verdict_of_the_live_j
               "--rdzv-endpoint", "127.0.0.1:0", str(RECORD_JOB), "dataloader"]  # fmt: skip
     with said.open("wb") as output:
         job = forked.popen(
-            launch, env=environ(records, {"OMP_NUM_THREADS": "1"}), stdout=output, stderr=output
+            launch,
+            env=environ(records, {"OMP_NUM_THREADS": "1", "API_TOKEN": SECRET}),
+            stdout=output,
+            stderr=output,
         )
     try:
         until(lambda: job.poll() is not None or said.read_text().count("ready") == 4, 1500)
@@ -56,6 +60,8 @@ def test_of_a_job_under_torchrun_a_packed_folder_gives_the_verdict_of_the_live_j
     found = names(out)
     assert sum(name.endswith(".process.json") for name in found) == 4
     assert {"manifest.json", "states.json", "cgroups.json"} <= found
+    files = [file for file in out.rglob("*") if file.is_file()]
+    assert not any(SECRET.encode() in file.read_bytes() for file in files)
     archive = shutil.make_archive(str(tmp_path / "packed"), "gztar", node(out).parent)
     of_archive = verdict(archive)
     assert of_archive == verdict(node(out)) == verdict(out)

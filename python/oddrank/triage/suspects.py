@@ -95,7 +95,7 @@ class Suspect:
     rests: float | None = None
     """Seconds since the culprits last did something, by their records; None: not known of all."""
     raised: str = ""
-    """What ended another thread of it, or keeps it away, as the end of a sentence."""
+    """What ended its other threads or ranks, or keeps it away, as the end of a sentence."""
     stage: str = ""
     """The stage of a command of oddrank in which the culprit stands."""
     who: Who | None = None
