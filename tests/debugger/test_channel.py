@@ -41,6 +41,20 @@ def test_the_wait_for_a_debugger_ends_at_the_deadline(listener):
     assert listener.accept(time.monotonic() - 1) is None
 
 
+def test_a_session_that_is_seen_takes_connections(tmp_path, monkeypatch):
+    monkeypatch.setenv("ODDRANK_DIR", str(tmp_path))
+    seen = []
+
+    class Socket(socket.socket):
+        def listen(self):
+            seen.append(channel.sessions())
+            super().listen()
+
+    monkeypatch.setattr(channel.socket, "socket", Socket)
+    with closing(Listener(0)):
+        assert (seen, len(channel.sessions())) == ([[]], 1)
+
+
 def test_a_folder_of_any_length_does(tmp_path, monkeypatch):
     folder = tmp_path / ("a" * 120)
     monkeypatch.setenv("ODDRANK_DIR", str(folder))

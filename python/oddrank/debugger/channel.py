@@ -155,11 +155,13 @@ class Listener:
                 found = one.lstat()
                 if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
                     raise PermissionError(f"{one} is not yours")
-            self._file.unlink(missing_ok=True)
-            with _short(self._file) as path:
+            made = self._file.with_name(f".{self._file.name}")
+            made.unlink(missing_ok=True)
+            with _short(made) as path:
                 self._socket.bind(path)
-            self._file.chmod(0o600)
+            made.chmod(0o600)
             self._socket.listen()
+            made.rename(self._file)  # what sessions() finds can be connected to
         except OSError as error:
             self._socket.close()
             raise OddrankError(
