@@ -18,6 +18,9 @@ TARGET_PYTHON ?= 3.12
 PYTHONS ?=
 # Pythons of this one's version with other torches, for `make torches`.
 TORCHES ?=
+# Breaks of each subject to try, and the subjects, for `make mutants`.
+MUTANTS ?= 50
+SUBJECTS ?= triage run control trace
 # Ranks of the self-test; by default one per GPU, or 4 on the CPU.
 RANKS ?=
 # CPU ranks share the cores: with more than one thread each, the self-test would measure the scheduler.
@@ -35,7 +38,7 @@ began := $(shell date +%s)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help selftest test golden jobs check repeat test-needs lint-needs builds wheel soak pythons torches frameworks fuzz gpu-check gpu-wheels lint format docs venv clean
+.PHONY: help selftest test golden jobs check repeat test-needs lint-needs builds wheel soak mutants pythons torches frameworks fuzz gpu-check gpu-wheels lint format docs venv clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +71,10 @@ soak: $(VENV)/.built-test  ## repeat the fault matrices and the printing test RE
 
 repeat: $(VENV)/.built-test  ## run the Python tests of make test REPEATS times, then as often beside processes that burn all cores
 	.ci/repeat $(REPEATS) $(pytest) -q -m "not job or smoke"
+
+mutants: $(VENV)/.built-test  ## break the product in MUTANTS random places a subject (SUBJECTS=...), and show what no test finds
+	@git diff --quiet -- python || { echo "commit what changed in python/ first: files are changed and restored"; exit 2; }
+	$(python) tests/mutants.py --count $(MUTANTS) --jobs $(SUBJECTS)
 
 pythons: $(VENV)/.ready  ## build and test _core on every CPython of this machine
 	.ci/every-python build build/pythons $(python)
