@@ -20,7 +20,7 @@ PYTHONS ?=
 TORCHES ?=
 # Breaks of each subject to try, and the subjects, for `make mutants`.
 MUTANTS ?= 50
-SUBJECTS ?= triage run control trace
+SUBJECTS ?= triage run control csrc/trace/read
 # Ranks of the self-test; by default one per GPU, or 4 on the CPU.
 RANKS ?=
 # CPU ranks share the cores: with more than one thread each, the self-test would measure the scheduler.
@@ -73,7 +73,7 @@ repeat: $(VENV)/.built-test  ## run the Python tests of make test REPEATS times,
 	.ci/repeat $(REPEATS) $(pytest) -q -m "not job or smoke"
 
 mutants: $(VENV)/.built-test  ## break the product in MUTANTS random places a subject (SUBJECTS=...), and show what no test finds
-	@git diff --quiet -- python || { echo "commit what changed in python/ first: files are changed and restored"; exit 2; }
+	@git diff --quiet -- python csrc || { echo "commit what changed in python/ and csrc/ first: files are changed and restored"; exit 2; }
 	$(python) tests/mutants.py --count $(MUTANTS) --jobs $(SUBJECTS)
 
 pythons: $(VENV)/.ready  ## build and test _core on every CPython of this machine

@@ -1,8 +1,9 @@
 """Breaks the product in random places, one at a time, and counts which breaks no test finds.
 
 `python tests/mutants.py --count 50 triage run control trace` changes python/oddrank/<subject>, runs
-the subject's tests that call the changed function, and restores the file. Prints each survivor as a
-diff. Tests that start jobs are left out without --jobs.
+the subject's tests that call the changed function, and restores the file. `csrc/trace/read` changes
+files of C++, and runs the C++ tests, then the Python tests of trace on a build with what these did
+not find. Prints each survivor as a diff. Tests that start jobs are left out without --jobs.
 Start it in a checkout without uncommitted changes, from which oddrank is installed with -e.
 """
 
@@ -27,6 +28,19 @@ _FLIPPED: dict[type, type] = {
     ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div,
     ast.Div: ast.Mult,
 }  # fmt: skip
+# Of C++ what is between spaces, as clang-format writes it, a number, or a condition.
+_CPP_FLIPPED = {
+    "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&",
+    "+": "-", "-": "+", "*": "+", "+=": "-=", "-=": "+=", "true": "false", "false": "true",
+}  # fmt: skip
+_CPP = re.compile(
+    r"(?<= )(?:<=?|>=?|==|!=|&&|\|\||[+-]=?|\*)(?= )|\b(?:true|false|\d+)\b"
+    r"|(?<=if \()[^;]+(?=\) (?:\{|return|throw|continue|break))"
+)
+# Limits, and what a field is before it is filled, stay.
+_NO_CODE = re.compile(
+    r"\s*(?:#|//|template|static_assert)|.*(?:constexpr|\boperator\b)|  [\w:]+ \w+ = [\w:]+;"
+)
 # What only users read: golden files and readers judge it.
 _NO_LOGIC = ("command.py", "__init__.py")
 
@@ -76,6 +90,22 @@ def mutant(source: str, choose: random.Random) -> tuple[str, str] | None:
     setattr(node, field, value)
     after = ast.unparse(ast.fix_missing_locations(tree))
     return (after, _place(tree, node)) if after != before else None
+
+
+def cpp_mutant(source: str, choose: random.Random) -> str:
+    """Returns a source of C++ with one break, which may not compile."""
+    lines = source.splitlines(keepends=True)
+    found = [
+        (number, at)
+        for number, line in enumerate(lines) if not _NO_CODE.match(line)
+        for at in _CPP.finditer(line.partition("//")[0])
+        if line[: at.start()].count('"') % 2 == 0
+    ]  # fmt: skip
+    number, at = choose.choice(found)
+    old = at[0]
+    new = _CPP_FLIPPED.get(old) or (str(int(old) + 1) if old.isdigit() else "false")
+    lines[number] = lines[number][: at.start()] + new + lines[number][at.end() :]
+    return "".join(lines)
 
 
 def _functions(tree: ast.AST) -> dict[str, ast.FunctionDef]:
@@ -170,9 +200,55 @@ def survives(tests: list[str], file: Path, text: str, seconds: float, which: str
         file.write_text(original)
 
 
+def cpp_survives(file: Path, text: str, seconds: float, which: str) -> bool | None:
+    """Runs tests on a changed file, which is restored; None: it does not compile."""
+    original, ctest = file.read_text(), [".ci/ctest", sys.executable]
+    try:
+        file.write_text(text)
+        if _ends(*ctest, "-N", seconds=seconds):
+            return None
+        if _ends(*ctest, "--stop-on-failure", seconds=seconds):
+            return False
+        if _ends("make", "-s", f"{sys.prefix}/.built", f"VENV={sys.prefix}", seconds=seconds):
+            return False  # the module can't be imported
+        return passes([f"tests/{file.relative_to(ROOT).parts[1]}"], seconds, which)
+    finally:
+        file.write_text(original)
+
+
+def _ends(*command: str, seconds: float) -> int:
+    """Returns a command's exit code; 124: it took too long."""
+    with suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=seconds, check=False)
+        return done.returncode
+    return 124
+
+
+def _show(file: Path, text: str, plain: str) -> None:
+    name = str(file.relative_to(ROOT))
+    lines = plain.splitlines(), text.splitlines()
+    print(*difflib.unified_diff(*lines, name, name, n=2, lineterm=""), sep="\n")
+
+
+def of_cpp(folder: str, given: argparse.Namespace, choose: random.Random, which: str) -> None:
+    """Tries mutants of a folder of C++."""
+    files = sorted([*(ROOT / folder).rglob("*.cpp"), *(ROOT / folder).rglob("*.hpp")])
+    tried = left = 0
+    while tried < given.count:
+        (file,) = choose.choices(files, [file.stat().st_size for file in files])
+        text = cpp_mutant(file.read_text(), choose)
+        survived = cpp_survives(file, text, given.seconds, which)
+        if survived is None:
+            continue
+        tried, left = tried + 1, left + survived
+        if survived:
+            _show(file, text, file.read_text())
+        print(f"{folder}: {tried - left} of {tried} mutants died", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("subjects", nargs="+", help="folders of python/oddrank and of tests")
+    parser.add_argument("subjects", nargs="+", help="of python/oddrank and tests; csrc/...")
     parser.add_argument("--count", type=int, default=50, help="mutants of each subject")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--seconds", type=float, default=600.0, help="of one mutant's tests")
@@ -182,6 +258,9 @@ def main() -> None:
     choose, tried, left = random.Random(given.seed), 0, 0
     print(f"seed {given.seed}")
     for subject in given.subjects:
+        if subject.startswith("csrc"):
+            of_cpp(subject, given, choose, which)
+            continue
         files = sorted((ROOT / "python/oddrank" / subject).rglob("*.py"))
         files = [file for file in files if file.name not in _NO_LOGIC]
         weights = [file.stat().st_size for file in files]
@@ -196,10 +275,7 @@ def main() -> None:
             tried += 1
             if survives(tests, file, text, given.seconds, which):
                 left += 1
-                plain = ast.unparse(ast.parse(file.read_text())).splitlines()
-                name = str(file.relative_to(ROOT))
-                diff = difflib.unified_diff(plain, text.splitlines(), name, name, n=2, lineterm="")
-                print(*diff, sep="\n")
+                _show(file, text, ast.unparse(ast.parse(file.read_text())))
             print(f"{subject}: {tried - left} of {tried} mutants died", flush=True)
 
 

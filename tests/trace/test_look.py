@@ -15,7 +15,18 @@ from chrome_trace import ChromeTrace
 from collect.collecting import KILLED, collect
 from oddrank.trace import jobs, tail
 from oddrank.trace.collectives import Collective
-from oddrank.trace.ranks import End, Frame, Rank, Thread, last_run, read, runs_back, state_words
+from oddrank.trace.ranks import (
+    End,
+    Frame,
+    Rank,
+    Seen,
+    Thread,
+    last_run,
+    read,
+    runs_back,
+    state_words,
+    with_end,
+)  # fmt: skip
 from oddrank.trace.where import groups, text
 from patience import until
 from processes import captured
@@ -393,3 +404,22 @@ def test_several_nodes_do_not_write_one_file(two_jobs, tmp_path, monkeypatch):
         assert f"each of 2 nodes would write {out}: " in done.stderr
     assert not out.exists()
     assert oddrank("where", "--json", "-", folder=two_jobs).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("letter", "status", "state", "signal", "code"),
+    [
+        ("Z", 0, "zombie", None, 0),
+        ("Z", 3 << 8, "zombie", None, 3),
+        ("Z", 9, "zombie", 9, None),
+        ("Z", -1, "zombie", None, None),  # who may not ask is not told how it ended
+        ("", 9, "dead", None, None),
+        ("D", 0, "running", None, None),  # its main thread was seen elsewhere: for a moment
+        ("T", 0, "stopped", None, None),
+    ],
+)
+def test_the_state_of_a_process_and_its_end_if_its_parent_has_not_asked(
+    letter, status, state, signal, code
+):
+    seen = with_end(Seen(0, "node1", 100, 1000, "dead", NOW), letter, status)
+    assert (seen.state, seen.signal, seen.code) == (state, signal, code)

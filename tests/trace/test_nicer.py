@@ -79,6 +79,13 @@ def test_folders_and_packages_together_are_refused():
         NicerTrace(ignoredirs=["/usr"], packages_to_include=["pkg"])
 
 
+def test_assignments_go_to_the_namespace_that_was_given():
+    made, own = {}, {}
+    NicerTrace(count=0, trace=0).runctx("a = 1", made)
+    NicerTrace(count=0, trace=0).runctx("b = 2", made, own)
+    assert (made.keys(), own) == ({"__builtins__"}, {"b": 2})
+
+
 def test_counts_are_those_of_the_standard_library_and_written_by_it(scripts, source):
     out = scripts.run(source)
     assert out == ""
