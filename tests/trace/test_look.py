@@ -26,7 +26,7 @@ from oddrank.trace.ranks import (
     runs_back,
     state_words,
     with_end,
-)  # fmt: skip
+)
 from oddrank.trace.where import groups, text
 from patience import until
 from processes import captured
