@@ -1,11 +1,11 @@
-"""Tells several jobs apart: a folder of logs often holds those of earlier jobs, too.
+"""Tells several jobs apart: a folder of logs often holds logs of earlier jobs, too.
 
-Ends and timeouts of one job are at most a day apart. Those of ranks in two jobs prove nothing of
-each other, so that each job is judged alone.
+Ends and timeouts of one job are at most a day apart. Ranks of two jobs prove nothing of each other,
+so each job is judged alone.
 
-Folders may hold dumps of the same ranks: of other jobs, attempts or moments. A dump of the flight
-recorder says neither of which job it is nor when it was made, and copies of files lose their times.
-A rank's newest dump would be judged beside an older one of another rank.
+Folders may hold dumps of the same ranks: of other jobs, attempts or moments. A Flight Recorder dump
+names neither its job nor its time, and copies of files lose their times. A rank's newest dump would
+be judged beside an older one of another rank.
 """
 
 import os
@@ -66,8 +66,8 @@ def jobs(facts: Sequence[Fact]) -> list[Job]:
         if len(own) > 1 and isinstance(fact, (Death, Progress, Mismatch, Counts, Stack)):
             undated.setdefault(file, Job(None)).facts.append(fact)
             continue
-        # Nothing in a file without such times says of which job it is, and the last one is the one
-        # that people ask about. Faults of devices are judged by their own times.
+        # A file without such times does not name its job. It counts for the last job, which users
+        # mostly ask about. Faults of devices are judged by their own times.
         for start in own or starts[-1:]:
             made[start].facts.append(fact)
     found = [made[start] for start in reversed(starts)][:_MOST]
@@ -111,7 +111,7 @@ def file_of(fact: Fact) -> str:
 def by_folder(items: Sequence[Item]) -> list[tuple[str, list[Item]]]:
     """Returns folders to be judged alone and their files, the newest first; else "" and all files.
 
-    They are side by side, below the folder that all files share, and any two of them have dumps of
+    They lie side by side, below the folder that all files share, and any two of them have dumps of
     mostly the same ranks and of a group. Files outside of them go to the newest.
     """
     shared = shared_folder(items)

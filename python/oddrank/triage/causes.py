@@ -57,7 +57,7 @@ _SIZES = re.compile(r"(\d+) vs\.? (\d+)")
 _CONNECT = re.compile(r"connect to [(\[]*([\w.:-]+?)\]?(?::|, )(\d+)")
 _NOT_TOLD = "what was read does not tell"
 _NOTHING = "nothing in what was read tells of a stall or a death"
-# What sentences say of a suspect that comes without them.
+# Stand-ins for a suspect without a death or a fault, for its sentence.
 _SOME_END = Death(Process(), "exit", Source(""))
 _SOME_FAULT = Trouble("", "an error of which no more is known", Source(""))
 
@@ -77,7 +77,7 @@ def _said(suspect: Suspect) -> list[str]:
 
 
 def _filled(text: str, suspect: Suspect) -> str:
-    """Returns the text of a row with what is in braces, and of [one|several] what fits."""
+    """Returns a row's text with its braces filled, and with the fitting word of [one|several]."""
     is_one = _is_one(suspect)
     text = _CHOICE.sub(lambda found: found[1] if is_one else found[2], text)
     name, waiting, death = _name(suspect), suspect.waiting, suspect.death
@@ -89,7 +89,7 @@ def _filled(text: str, suspect: Suspect) -> str:
         name=name, be=be, may_be=be if suspect.certainty else "may be",
         host=(suspect.processes and suspect.processes[0].host) or name,
         may="" if suspect.certainty else "may ", first=_said(suspect)[0],
-        # Other evidence has added its points after those of the circle.
+        # The circle's points come first: other evidence has added its own behind them.
         circle="; ".join(_said(suspect)[: max(1, len(suspect.cycle))]),
         raised=death.text[:300] if death else "the same",
         waits=waits or "others wait", all_wait=waits or "all ranks wait",
@@ -319,7 +319,7 @@ _OF_RULES: dict[str, Callable[[Suspect], str]] = {
 def _has_finished(suspect: Suspect, view: View) -> Suspect | None:
     """Ranks that have finished are missing; if few wait for most, the few are odd.
 
-    If all others wait in calls that nobody has counted, they wait for those that have finished.
+    If all others wait in calls without a number, they wait for the ranks that have finished.
     """
     gone = tuple(view.finished)
     if suspect.rule == "stacks-all-wait" and len(suspect.waiting) + len(gone) == view.world:
@@ -363,7 +363,7 @@ def _holds_its_own_locks(suspect: Suspect, view: View) -> Suspect | None:
 
 
 def _shares_its_group(suspect: Suspect, view: View) -> Suspect | None:
-    """Threads that use one group at once explain whatever differs or waits in it."""
+    """Threads that use one group at once explain every difference and every wait in it."""
     members = view.progress.get(suspect.group, {}) if suspect.group is not None else {}
     if not (shared := [p for _, p in sorted(members.items()) if len(p.threads) > 1]):
         return None
@@ -476,7 +476,7 @@ UNKNOWN = Cause("unknown", "nobody", _unknown)
 TABLE = {row.name: row for row in list(globals().values()) if isinstance(row, Cause)}
 """All causes by name, in their order."""
 
-# What the rules of judges and rows mean: rule -> why its suspect is one, as reports say it.
+# Rule of a judge or of a row -> why its suspect is one, as reports say it.
 RULES = {
     "first-end": "no other end is known to have come before",
     "ended-from-outside": "somebody or something ended all ranks, and no other evidence says why",

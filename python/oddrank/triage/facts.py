@@ -40,7 +40,7 @@ class Process:
 
     @property
     def key(self) -> tuple[object, ...] | None:
-        """Equal for one process, whatever else is known of it; None: it has no name."""
+        """Equal for one process, by the surest name known of it; None: it has no name."""
         if self.rank is not None:
             return ("rank", self.rank)
         if self.pid is not None:
@@ -135,7 +135,7 @@ class Frame:
 class Call:
     """An operation that a rank issued in a group and that has not completed.
 
-    seq: its number in the group, from 1; of send and recv the number among those of the two ranks.
+    seq: its number in the group, from 1; of send and recv, among the messages of the two ranks.
     op: the name as users call it: all_reduce, all_to_all, send, ... peer: the global rank that a
     send or recv is meant for. sizes: input and output, as text such as 2048x5120. root: global.
     state: enqueued (by the host), started (the GPU or gloo works on it). site: innermost first.
@@ -167,9 +167,9 @@ class Progress:
     """How far a rank has come in a group: the fact that waits are judged by.
 
     enqueued, completed: last sequence numbers; None: unknown. open: calls that have not completed,
-    oldest first, perhaps not all: open_count is their number. whole: the source shows all that
-    this rank has open in all its groups, so that what is not here is not open. backend: nccl
-    (nccl2, too), gloo, ...; progress of different back ends is never compared.
+    oldest first, perhaps not all: open_count is their number. whole: the source shows all calls
+    that this rank has open in all its groups; none is missing here. backend: nccl (nccl2, too),
+    gloo, ...; progress of different back ends is never compared.
     """
 
     process: Process
@@ -198,7 +198,7 @@ class Progress:
     threads: tuple[str, ...] = ()
     """The threads that were in calls of this group at the same time, with their places."""
     cut: bool = False
-    """The source was cut off: its rank may have come further, and what is open may be missing."""
+    """The source was cut off: its rank may have come further, and open calls may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class Variant:
 class Mismatch:
     """Ranks issued different operations at the same sequence number of a group.
 
-    seq: 0: not known.
+    seq: 0 if not known.
     is_fork: at one place in the order of all their calls, after one that all of the group ended.
     differs: op, dtype, sizes, root, peer or order (the same operations, in another order).
     variants: the commonest first.
@@ -275,9 +275,9 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """When a process last did something that its source records. step: of the training loop.
+    """The time of a process's last activity, as its source records it. step: of the training loop.
 
-    last: by the threads that make its calls with others, else its main one, where that is known:
+    last: of the threads that make its calls with others, else of its main one, where that is known:
     threads that watch or log go on in a stall.
     """
 
@@ -298,7 +298,7 @@ class Activity:
     runs: bool = False
     """A thread that makes calls ran code too frequent to be recorded: `last` says nothing."""
     raised: str = ""
-    """What ended another thread of it, as the end of a sentence on the process."""
+    """The exception that ended another thread of it, as the end of a sentence on the process."""
     over: bool = False
     """The thread that armed it, not its main one, has ended, in no call with others."""
     began: float | None = None
@@ -331,7 +331,7 @@ class Death:
     """A process ended, or says that it is about to.
 
     how: exception (it raised), signal, exit (a code), oom (the kernel or cgroup killed it), abort
-    (a library gave up: NCCL's watchdog, CUDA's assert), evicted (a scheduler). by: who ended it, if
+    (a library gave up: NCCL's watchdog, CUDA's assert), evicted (a scheduler). by: the killer, if
     the source says: launcher, watchdog, scheduler, kernel, "". text: its own last words.
     """
 
@@ -348,28 +348,28 @@ class Death:
     site: tuple[Frame, ...] = ()
     """Frames of the traceback, innermost first."""
     sampled: bool = False
-    """The site is that of a sample: it may have come further."""
+    """The site is a sample's: the process may have come further."""
     failed: str = ""
     """The operation with other ranks that failed and made it raise: mostly, as a peer was gone."""
     among: bool = False
-    """It is told in words that also tell of victims, or of what a process got over."""
+    """Its words also fit victims, or an error that the process survived."""
     child: str = ""
     """Not the process itself ended but one that it started: DataLoader worker pid 4711."""
     wall: bool = False
     """The source names no zone: UTC was assumed, and times of other sources prove no order."""
     gone: float | None = None
-    """When a guard saw the process gone. `time` may be that of its last words."""
+    """When a guard saw the process gone. `time` may be the time of its last words."""
     went_on: bool = False
-    """Later lines look as if the process went on, unless another source says that it ended. Of an
-    exit with code 0: the script has ended, and its process may end later, or otherwise."""
+    """Later lines look as if the process went on, unless another source says that it ended. If the
+    exit code is 0, the script has ended, and its process may end later, or otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Somebody told the whole job to end, and nobody's fault is known by that.
+    """A user or a launcher ended the whole job: that shows no rank's fault.
 
-    what: who was told, as a sentence names it: torchrun, SLURM. why: its own words, if it has any.
-    named: whom `oddrank run`, which watched the job, named with these words.
+    what: the program that got the order, as sentences name it: torchrun, SLURM. why: its own words,
+    if any. named: the ranks that `oddrank run`, which watched the job, named with these words.
     """
 
     what: str
@@ -382,7 +382,7 @@ class Stop:
     named: tuple[Process, ...] = ()
 
 
-# The code of kills that a cgroup counts: of some process in it, and nobody knows when.
+# The code of kills that a cgroup counts: of some process in it, at an unknown time.
 OF_CGROUP = "cgroup"
 Whose: TypeAlias = Literal["hardware", "application", "cleanup", "notice", "unknown"]
 
@@ -422,10 +422,10 @@ class Counts:
     """Operation counts that a library's own watcher reports of a communicator (NCCL RAS).
 
     counts: rank -> operations launched. dead, silent: ranks that it calls dead, or could not ask.
-    Ranks are those of the communicator unless `whole`: it holds all ranks of the job, so that they
-    are global. members: what is known of its ranks; `Process.rank` is global or None. unnamed:
-    operations and how many ranks have launched so many, of ranks that the watcher does not list. A
-    watcher lists the rarest count, which may be ahead: counts blame nobody.
+    Ranks are the communicator's own unless `whole`: it holds all ranks of the job, so its ranks are
+    global. members: its known ranks; `Process.rank` is global or None. unnamed: operations and how
+    many ranks have launched so many, of ranks that the watcher does not list. A watcher lists the
+    rarest count, which may be ahead: counts blame no rank.
     """
 
     communicator: str
@@ -443,9 +443,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A source says what setting was off that would have shown more: flight-recorder, stacks, ...
+    """A source says which setting was off that would have shown more: flight-recorder, stacks, ...
 
-    compared: that torch compared each call before it ran, as it does if told to.
+    compared: torch compared each call before it ran, as a setting asks.
     """
 
     key: str

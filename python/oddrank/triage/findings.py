@@ -1,4 +1,4 @@
-"""From a suspect to its finding: who, how sure, from what, what to do next."""
+"""Makes a suspect's finding: its ranks, certainty, evidence, and the next steps."""
 
 from collections.abc import Sequence
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from oddrank.triage import model_frames as kinds
 from oddrank.triage.facts import Frame
 
-# A word that names no more than a package or one file, as `wandb/*` or `code.py`: anybody's folder
-# or file may have this name, so it counts only where packages are installed, or in the package's
-# own clone (wandb/src/wandb/). Longer words, as `torch/distributed/*.py`, count in any folder.
+# A word that names only a package or one file, as `wandb/*` or `code.py`. Users' folders or files
+# may have this name, so it counts only where packages are installed, or in the package's own clone
+# (wandb/src/wandb/). Longer words, as `torch/distributed/*.py`, count in any folder.
 _SHORT = re.compile(r"[^/*]+(?:\*|/\*(?:\.py)?)?")
 _PACKAGES = re.compile(
     rf"{re.escape(str(Path(__file__).parents[2]))}/"

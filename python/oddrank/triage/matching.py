@@ -1,7 +1,7 @@
 """Finds the first call of a group in which its ranks issued different operations. Pure.
 
-Only what is the same on all ranks of a right program is compared: not outputs of which only the
-root has one, and not splits that each rank chooses. csrc/triage/flight_dump.cpp has the same
+Compares only properties that are equal on all ranks of a right program: not outputs of which only
+the root has one, and not splits that each rank chooses. csrc/triage/flight_dump.cpp has the same
 rules for Flight Recorder dumps, whose names of operations differ.
 """
 
@@ -28,7 +28,7 @@ Differs = Literal["op", "dtype", "sizes", "root", "order"]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a rank issued. dtype "", elements None, root None: not known, or none."""
+    """An issued operation. dtype "", elements None, root None: not known, or none."""
 
     op: str
     dtype: str = ""
@@ -64,7 +64,7 @@ Issued = Mapping[int, Mapping[Signature, Sequence[int]]]
 def first_difference(
     issued: Issued,
 ) -> tuple[int, Differs, list[tuple[Signature, tuple[int, ...]]]] | None:
-    """Returns the first number at which ranks differ, in what, and who issued what.
+    """Returns the first number at which ranks differ, in what, and each variant with its ranks.
 
     The commonest variant is the first.
     """
@@ -80,7 +80,7 @@ def first_difference(
 
 
 Step = tuple[Signature, Sequence[int]]
-"""What a rank did, and the ranks that may do the same."""
+"""An operation, and the ranks that may do the same."""
 
 
 def fork(ways: Mapping[int, Sequence[Step]]) -> tuple[int, Differs, list[tuple[int, ...]]] | None:

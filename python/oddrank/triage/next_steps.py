@@ -1,6 +1,6 @@
-"""Settings and commands to try next: those of a suspect's cause, and where evidence points to more.
+"""Settings and commands to try next: of a suspect's cause, and where evidence points to more.
 
-A row of causes.py has what fits it always; a row here what fits where its condition holds.
+A row of causes.py has the steps that always fit it; a row here fits where its condition holds.
 """
 
 import signal
@@ -35,7 +35,7 @@ class Case:
         sides = suspect.mismatch.variants if suspect.mismatch else ()
         self.places = [*dict.fromkeys(filter(None, (own_place(v.call.site) for v in sides)))]
         self.ended = death.how if death and cause is causes.DEAD else ""
-        # Who was stuck cannot be looked at any more, most likely, if processes have ended.
+        # If processes have ended, the stuck rank can most likely not be looked at any more.
         self.over = bool(view.deaths or view.stops)
         self.waits = (
             (cause.about in ("call", "nobody") or cause is causes.CYCLE)
@@ -74,7 +74,7 @@ _STACKS = _OF_PYTHON if sys.version_info >= (3, 15) else "py-spy dump --native -
 _WHERE = "oddrank trace where {rank} --all-threads  (on {host}, {when}: other threads)"
 _RUN = "torchrun ... -m oddrank run train.py  (records where each rank is)"
 
-# Before those of the cause.
+# Steps before the cause's own.
 FIRST: tuple[Step, ...] = (
     Step("saved", lambda c: bool(c.saved) and not c.recorded, "oddrank triage {saved}"),
     Step("second look", lambda c: c.suspect.rule.startswith("stacks-") and c.suspect.certainty < 2

@@ -1,6 +1,6 @@
-"""Says what lines of logs tell of trouble where no reader understood more: that is not healthy.
+"""Quotes lines of trouble in logs of which no reader understood more: such logs are not healthy.
 
-Healthy takes a sign: ranks that moved, or an end that was well.
+Healthy takes a sign: ranks that moved, or a good end.
 """
 
 import os
@@ -37,7 +37,7 @@ _LOUD = re.compile(
     r"|killing subprocess|assertion .{1,200} failed"
     r"|(?-i:[A-Z]\w+Failed|Failed[A-Z]\w+|BackoffLimitExceeded|CrashLoopBackOff))(?!\w)", re.I,
 )  # fmt: skip
-# Of these the first is told before lines that may be prose.
+# The first of these lines is shown before lines that may be prose.
 _PLAIN = re.compile(
     r"\b(?:\w*[A-Z]\w*(?:Error|Exception)|ERROR|FATAL|CUDA_ERROR_\w+|NCCL WARN|died|[Kk]illed"
     r"|timed out|refused)\b|\[[EF][ \d]"
@@ -53,7 +53,7 @@ _END = 1 << 18  # bytes
 
 
 def judge(items: Sequence[Item], *, ended: bool = False) -> Suspect | None:
-    """Returns what to say if nothing was found. ended: a process or a device did.
+    """Returns the suspect if judges found none. ended: a process or a device did.
     None if there are no files, or if logs tell of ranks that moved or ended well.
     """
     if not items:
@@ -82,7 +82,7 @@ def judge(items: Sequence[Item], *, ended: bool = False) -> Suspect | None:
 
 
 class _Looked:
-    """What one log says. loud: its first lines that tell of trouble. steps: that it tells of."""
+    """One log's contents. loud: its first lines of trouble. steps: training steps in its lines."""
 
     def __init__(self, item: Item) -> None:
         path, needles = os.fsencode(item.path), [(word, 0) for word in _LOUD_WORDS]

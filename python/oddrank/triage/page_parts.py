@@ -45,7 +45,7 @@ def parts(view: View, suspects: Sequence[Suspect], jobs: int) -> Parts:
 
 
 def _doings(view: View) -> Iterator[tuple[Process, str]]:
-    """Yields what is known of each process."""
+    """Yields each process, and a text for each fact known of it."""
     for process in view.processes:
         if process.pid is not None:
             yield process, f"pid {process.pid}"
@@ -126,9 +126,9 @@ def _lanes(view: View, odd: set[int]) -> list[Lane]:
 
 
 def _how_far(view: View, suspects: Sequence[Suspect], odd: set[int]) -> Iterator[Table]:
-    """Yields the group in question: that of the first suspect, else the largest one.
+    """Yields the table of one group: of the first suspect's, else of the largest.
 
-    A row is of all ranks that completed the same and are in the same call: odd ranks, then those
+    A row holds all ranks that completed the same and are in the same call: odd ranks, then those
     behind first.
     """
     named = next((s.group for s in suspects if s.group in view.progress), None)

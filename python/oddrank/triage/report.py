@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MOST_NOTES = 64
 _MOST_PAUSED = 4
-_MOST_SAID = 2  # lines of trouble that are told beside an exception that is cut off
+_MOST_SAID = 2  # lines of trouble that are shown beside an exception that is cut off
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What judges find: suspects. causes.py holds the table of what they may be suspected of."""
+"""Suspects: the findings of judges. causes.py holds the table of their causes."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Cause:
     person wants it to wait; nobody: that no rank can be named; hub: what guards and launchers show
     of ranks that may not have come to a call yet.
     says: its sentence; made of a suspect, with the condition that it is in. None: no finding.
-    next: what to type, whatever else is known; {pid}, {host} and so on as in next_steps.py.
-    fits: what a suspect of a later row is if this one fits all that is known of it; else None.
-    drains_node: whether another node would do better: what a program did, it does there, too.
+    next: the command to type, in every case; {pid}, {host} and so on as in next_steps.py.
+    fits: makes a suspect of a later row into this row's, if this one fits its facts; else None.
+    drains_node: whether another node would do better. A program's own fault follows it there.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Cause:
 class Suspect:
     """A judge's finding: pure data, no sentence.
 
-    processes: the culprits; empty: nobody can be named. waiting: those who wait for them. at: the
+    processes: the culprits; empty if none can be named. waiting: ranks that wait for them. at: the
     call in which these wait. leaf: where the culprit's host stands. group: the group of the call.
     rule: the name of the rule that fired, for --explain. certainty: 2 high, 1 medium, 0 low.
     """
@@ -89,14 +89,14 @@ class Suspect:
     held: bool = False
     """That worker is stopped."""
     threads: tuple[str, ...] = ()
-    """Of the cause shared-group: the threads, with their places."""
+    """The threads, with their places, if the cause is shared-group."""
     step: int | None = None
-    """The last training step that the culprit told of, if it is one process."""
+    """The last training step that the culprit reported, if it is one process."""
     rests: float | None = None
     """Seconds since the culprits last did something, by their records; None: not known of all."""
     raised: str = ""
-    """What ended its other threads or ranks, or keeps it away, as the end of a sentence."""
+    """Why its other threads or ranks ended, or why it is away, as the end of a sentence."""
     stage: str = ""
     """The stage of a command of oddrank in which the culprit stands."""
     who: Who | None = None
-    """What sentences call the culprits; None: words.who() of its processes."""
+    """The culprits' name in sentences; None: words.who() of its processes."""

@@ -39,7 +39,7 @@ LOST = re.compile(
     r"|Socket closed|store->get\(|Application timeout caused pair closure"
     r"|NCCL watchdog(?! hang)|No route to host|Software caused connection abort"
     r"|rocess on rank \d+ due to error"
-    # What drivers and engines say of a worker that died.
+    # Messages of drivers and engines about a worker that died.
     r"|ActorDied|ActorUnavailable|RayActorError|WorkerCrashed|[Aa]ctor (?:died|is dead)"
     r"|EngineDeadError|Engine core (?:initialization|proc\w*) (?:failed|died)|another task died"
     r"|[Ww]orker(?:Proc)?\w* (?:initialization failed|died|failed with error)|child failed"
@@ -50,7 +50,7 @@ ZONES = 14 * 3600.0  # times without a zone may be so many seconds off
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened at a time. ranks: whom it concerns. count: how often."""
+    """An event at a time. ranks: the ranks that it concerns. count: how often."""
 
     time: float
     text: str
@@ -78,9 +78,9 @@ def timeline(facts: Iterable[Fact]) -> list[Event]:
 
 
 def lines(events: Iterable[Event], most: int = 20) -> list[str]:
-    """Returns events as lines: when in UTC, who, what. `~`: its order is not sure.
+    """Returns events as lines: UTC time, process, event. `~`: its order is not sure.
 
-    Of many, the first ones: the cause is among them.
+    If there are too many, the first ones: the cause is among them.
     """
     events = list(events)
     found = []
@@ -163,6 +163,6 @@ def death_text(death: Death, at: str = "") -> str:
         "evicted": f"was evicted{by}{at}",
         "abort": f"aborted{by}{at}" + (f": {text}" if text else ""),
     }[death.how]
-    # The words of who killed it for memory say the same again.
+    # If the killer is known, its words on a kill for memory only repeat this.
     told = death.how in ("exception", "abort") or (death.how == "oom" and death.by)
     return f"{how} ({text})" if text and not told else how

@@ -1,4 +1,4 @@
-"""Shows the stacks of all processes as one tree: what is common once, and who stands where."""
+"""Shows the stacks of all processes as one tree: common frames once, and ranks at each branch."""
 
 import re
 from collections import defaultdict
@@ -50,11 +50,11 @@ def tree(stacks: Sequence[Stack]) -> Tree | None:
 
 
 def rows(paths: Mapping[tuple[str, ...], Set[int]]) -> Iterator[Row]:
-    """Yields depth, frames that lead to no branch and who stands there, the rarest branch first.
+    """Yields depth, frames that lead to no branch and the ranks there, the rarest branch first.
 
-    paths: frames from the outermost on, and who ends there.
+    paths: frames from the outermost on -> the ranks that end there.
     """
-    nodes: list[tuple[dict[str, int], set[int]]] = [({}, set())]  # children; who ends there
+    nodes: list[tuple[dict[str, int], set[int]]] = [({}, set())]  # children; ranks that end there
     for path, own in paths.items():
         at = 0
         for frame in path:

@@ -1,8 +1,8 @@
-"""Joins what the judges found: whom they name, and why, by the table of causes.
+"""Joins the judges' candidates: which ranks, and why, by the table of causes.
 
-A judge yields candidates: a row of the table, ranks, a place, evidence. Of all that are of one rank
-the row that comes first in the table counts, and the others support it. Deterministic: the same
-facts give the same suspects. Every rule has a name, which --explain shows.
+A judge yields candidates: a row of the table, ranks, a place, evidence. Of one rank's candidates
+the first row in the table counts, and the others support it. Deterministic: the same facts give
+the same suspects. Every rule has a name, which --explain shows.
 """
 
 import math
@@ -24,20 +24,20 @@ _ROWS = {cause: number for number, cause in enumerate(causes.TABLE.values())}
 # Rules whose suspect may only be at work, as some rank is at any moment of a healthy job.
 _MAYBE_AT_WORK = frozenset({"stacks-awaited", "stacks-awaited-by-gpu", "stacks-moving"})
 _MOST_PAUSES = 4
-# What a pause explains. A rank that died, is stopped or issued another call is no pause.
+# A pause explains these. A rank that died, is stopped or issued another call is no pause.
 _OF_PAUSES = ("call", "stack", "nobody")
 
 
 def suspects(view: View) -> list[Suspect]:
-    """Returns what is wrong, the surest and most telling first; empty if nothing is."""
+    """Returns the suspects, the surest and most telling first; empty if nothing is wrong."""
     if apart := devices.started_apart(view):
         return apart
     died, waited, stood = deaths.judge(view), waits.judge(view), stacks.judge(view)
     broken, counted = devices.judge(view), ras.judge(view)
-    # Timeouts that say who was waited for belong to the stall.
+    # Timeouts that name the awaited rank belong to the stall.
     awaited = [s for s in died if s.cause.about != "end"]
     if told := next((s for s in awaited if s.rule == "told-to-end"), None):
-        # A job that was ended while it moved: somebody is behind at any moment.
+        # A job that was ended while it moved: some rank is behind at any moment.
         waited, stood, counted = (
             [s for s in some if _behind(s, view, told.time) >= causes.JUST_NOW]
             for some in (waited, stood, counted)
@@ -60,7 +60,7 @@ def suspects(view: View) -> list[Suspect]:
             for text, same in alike
         ]
         found = [_supported(first, points), *others]
-    # What names nobody, and is not sure, counts if nobody is surely named.
+    # An unsure suspect that names no rank counts only if no rank is surely named.
     surer = [s for s in found if _names(s) and s.certainty]
     sure = [process for s in surer for process in s.processes]
     kept = [
@@ -97,10 +97,10 @@ def _add(found: list[Suspect], new: Suspect, view: View, what: str = "") -> list
 
 
 def _joined(suspect: Suspect, new: Suspect) -> Suspect:
-    """Makes one suspect of two of the same processes: the first row of the table says why.
+    """Joins two suspects of the same processes into one: the first row of the table says why.
 
-    Of several processes those remain whom the new evidence names too; the others wait, if it says
-    so, if nothing else was sure of them, or if it tells of each process by itself.
+    If there are several processes, those remain that the new evidence names too. The others wait,
+    if it says so, if nothing else was sure of them, or if it tells of each process by itself.
     """
     ended, held = new.cause.about == "end", new.rule == "held"
     of_kernel, seen = new.cause is causes.HOST_STUCK, ended or held or new.cause.about == "device"
@@ -149,13 +149,13 @@ def _says_more(new: Suspect, suspect: Suspect) -> bool:
         if suspect.cause is causes.DEAD and fault.hits:  # its own last words
             return True
     if suspect.mismatch and new.cause.about == "stack":
-        return False  # who issued another call than the others came to the call, wherever it stands
+        return False  # a rank that issued another call came to the call, wherever it stands
     stands = new.rule == "held" and suspect.cause in (causes.MOVING, causes.INFINITE_LOOP)
     return stands or _ROWS[new.cause] < _ROWS[suspect.cause]
 
 
 def _held_beside(found: list[Suspect], new: Suspect) -> list[Suspect]:
-    """Who is stopped, or stands in the kernel, is awaited if nobody else surely is."""
+    """A rank that is stopped, or stands in the kernel, is awaited if no other rank surely is."""
     named = [s for s in found if _names(s) and s.certainty]
     if any(s.certainty == HIGH for s in named):
         return found
@@ -218,7 +218,7 @@ def _held(view: View) -> list[Suspect]:
             if (child or process in view.members) and min(gaps, default=0.0) <= devices.OLD:
                 told.append((state, child.parent if child else process))
         if not told or len(told) == len(view.states) > 1:
-            continue  # all of them: it was a person who looked, or the scheduler
+            continue  # all of them: a person looked at them, or the scheduler stopped them
         points = tuple(
             Point(f"{count([s.process])} is {words}" + (s.where and f", in {s.where}"), s.source)
             for s, _ in told
@@ -238,14 +238,14 @@ _STATES = {
 }
 
 
-# Pauses on purpose explain why their ranks stand and why others wait for these, and no other rank:
-# one that is stopped, or hangs elsewhere, while the others are paused is named as ever.
+# A pause on purpose explains only why its ranks stand, and why others wait for these. Another rank
+# that is stopped, or hangs elsewhere, meanwhile is named as ever.
 
 
 def _without_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
-    """Takes away what pauses explain: suspects that are paused, and stalls that name nobody.
+    """Takes away suspects that are paused, and stalls that name no rank: pauses explain them.
 
-    Without a breakpoint, a paused rank that is awaited by one that is not has not got out.
+    Without a breakpoint, a paused rank that an unpaused one awaits has failed to leave its pause.
     """
     if not view.pauses:
         return list(found)
@@ -304,7 +304,7 @@ def _with_activity(suspect: Suspect, view: View) -> Suspect:
 def _behind(suspect: Suspect, view: View, told: float | None = None) -> float:
     """Returns the seconds from its last event to the last one of all ranks; inf: not known.
 
-    told: when the job was told to end, if that is known. Its ranks may take long to end.
+    told: when the job got the order to end, if known. Its ranks may take long to end.
     """
     last = {process: each.last for process, each in view.activities.items() if each.last}
     own = [last[process] for process in suspect.processes if process in last]
@@ -340,7 +340,7 @@ def _all_of(one: Sequence[Process], other: Sequence[Process]) -> tuple[Process, 
 def _split(
     processes: Sequence[Process], others: Sequence[Process]
 ) -> tuple[tuple[Process, ...], tuple[Process, ...]]:
-    """Returns those of the processes that are among others, and those that are not."""
+    """Returns the processes that are among others, and the processes that are not."""
     keys = {process.key for process in others}
     shown = tuple(process for process in processes if process.key in keys)
     return shown, tuple(process for process in processes if process.key not in keys)

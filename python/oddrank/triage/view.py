@@ -72,9 +72,9 @@ class View:
     """Joins what sources call one process."""
 
     def child(self, process: Process) -> Child | None:
-        """Returns what is known of a process that a rank started; None if it is not known as one.
+        """Returns the facts on a process that a rank started; None if no rank is known to have.
 
-        Sources that name no host are of the only process with that pid.
+        A source without a host can only mean the one process with that pid.
         """
         if process.rank is not None or process.pid is None:
             return None
@@ -121,7 +121,7 @@ class View:
     @cached_property
     def done(self) -> dict[Process, Death]:
         """Processes that make no more calls: they have finished, or leave their groups.
-        Who aborts its groups does it for a reason that the stack does not tell."""
+        A stack does not show why a process aborts its groups."""
         leave = (
             (s, s.leaf.frame.function)
             for s in self.stands[0]
@@ -183,7 +183,7 @@ def view(facts: Iterable[Fact]) -> View:
             several[each.group, each.process.rank].append(each)
     progress: dict[Group, dict[int, Progress]] = defaultdict(dict)
     for (group, rank), some in several.items():
-        # One that was cut off before what is open does not tell how far its rank has come.
+        # A source that was cut off before the open calls does not show how far its rank has come.
         if (whole := merged(some)).open or not whole.cut:
             progress[group][rank] = whole
     children: dict[Process, Child] = {}
@@ -288,10 +288,10 @@ def _began(facts: Iterable[Fact]) -> dict[str, float]:
 
 
 def ours(facts: Sequence[Fact]) -> list[Fact]:
-    """Leaves out what a log of a whole host says of processes that are not the job's.
+    """Leaves out lines of a whole host's log that are about processes of other jobs.
 
-    Only where a source says which processes the job has. An end while the job ran stays: in a
-    container the kernel's pids are not those of the job.
+    Only if a source lists the job's processes. Keeps ends while the job ran: in a container the
+    kernel's pids are not the job's.
     """
     began = _began(facts)
     if not began:
@@ -330,10 +330,10 @@ def _world(facts: Sequence[Fact]) -> int | None:
 
 
 def merged(several: Sequence[Progress]) -> Progress:
-    """Returns one rank's progress in one group out of what its sources say.
+    """Merges several sources' progress of one rank in one group.
 
-    The source that shows most counts; what it lacks comes from the others. Numbers only grow, so
-    of two numbers the larger one is the later one.
+    The source that shows most counts; the others fill its gaps. Numbers only grow, so the larger of
+    two numbers is the later one.
     """
     if len(several) == 1:
         return several[0]
@@ -395,7 +395,7 @@ class Joiner:
     """
 
     def __init__(self, facts: Sequence[Fact]) -> None:
-        # What is told of one process alone comes first.
+        # Facts about one process alone come first.
         ordered = sorted(
             facts, key=lambda fact: (isinstance(fact, Counts), isinstance(fact, Stack))
         )
@@ -467,7 +467,7 @@ def bounded(facts: Iterable[Fact]) -> tuple[list[Fact], list[Fact]]:
 
 
 def _own_numbers(fact: Fact) -> Iterator[int]:
-    """Yields the ranks and sizes in a fact, but for those of its group."""
+    """Yields the ranks and sizes in a fact, without its group's."""
     yield from ranks(_processes(fact))
     if isinstance(fact, World):
         yield fact.size

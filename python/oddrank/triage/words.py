@@ -105,7 +105,7 @@ def places_text(frames: Sequence[Frame | None]) -> str:
 
 
 def waiters(suspect: Suspect, where: str = "") -> str:
-    """Returns who waits for the culprits: the last part of a sentence.
+    """Returns the waiting ranks and their call: the last part of a sentence.
 
     where: the call, if the sentence has named it already.
     """
@@ -124,7 +124,7 @@ def waiters(suspect: Suspect, where: str = "") -> str:
 
 
 def apart(suspect: Suspect) -> tuple[list[Process], list[Process]]:
-    """Returns who of those that wait stands in the call that is told, and who elsewhere."""
+    """Returns the waiting processes that stand in the named call, and those elsewhere."""
     group = suspect.group.ranks if suspect.group and call_text(suspect.at) else ()
     members = {*(ranks(suspect.there) if suspect.there else group)}
     there = [p for p in suspect.waiting if p.rank is None or p.rank in members]

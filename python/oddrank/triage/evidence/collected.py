@@ -76,7 +76,7 @@ def _cgroups(item: Item, _: Notes, content: Mapping[str, Any]) -> Iterator[facts
     """Takes counts of processes that were killed because a cgroup's memory was used up."""
     for group in content["cgroups"]:
         files = {str(name): str(text) for name, text in group["files"].items()}
-        # The local events are those of this cgroup alone; version 1 has no others.
+        # memory.events.local counts this cgroup alone, as version 1 always does.
         events = files.get("memory.events.local", files.get("memory.events", ""))
         kills = _KILLS.search(files.get("memory.oom_control", events))
         limit = files.get("memory.max", files.get("memory.limit_in_bytes", "max"))

@@ -32,7 +32,7 @@ def sniff(item: Item) -> bool:
 
 
 def read(items: Sequence[Item], notes: Notes) -> Iterable[facts.Fact]:
-    """Yields who each dump is of, the size of the job, progress per rank and group, mismatches."""
+    """Yields each dump's process, the size of the job, progress per rank and group, mismatches."""
     modified = [item.written_ns for item in items]
     files = [
         (os.fsencode(item.path), named_rank(item.name), when)

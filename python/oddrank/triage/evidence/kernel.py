@@ -78,7 +78,7 @@ class Rule:
 
 
 _NIC = r"(?P<device>[\w.-]{1,40})"
-# What a driver, networkd, NetworkManager or a bond writes before the state of a link.
+# The text of a driver, networkd, NetworkManager or a bond before the state of a link.
 _LINK = rf"(?:^|[\s(]){_NIC}\)?:? (?:Port: \d+ |NIC |carrier: )*"
 _PCI = r"(?P<device>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
 _SLOT = r"(?P<device>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"
@@ -238,7 +238,7 @@ _Folded = dict[tuple[Any, ...], Trouble]
 
 
 def _fold(found: _Folded, new: Trouble) -> None:
-    # An SXid's text tells of each link; an application's errors are those of its process.
+    # An SXid's text tells of each link; an application's errors belong to its process.
     text = "" if new.kind == "sxid" else new.text
     pids = new.pids if new.whose == "application" else ()
     key = (new.kind, new.code, new.device, new.host, new.fatal, new.whose, text, pids)

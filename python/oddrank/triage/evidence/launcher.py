@@ -42,7 +42,7 @@ _ROW = re.compile(
     r"|rank\s*: ?(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)"
     r"|exitcode\s*: ?(?P<code>-?\d+)\s*\(pid: (?P<pid>\d+)\)"
 )
-# Open MPI's words, and those of Intel's, which tells of each process that it killed, too.
+# Messages of Open MPI, and of Intel's mpirun, which names each process that it killed, too.
 _MPI = re.compile(
     r"(?:(?:process rank|RANK) (\d+) )?(?:with )?PID (\d+) (?:on node|RUNNING AT)"
     r"(?: (?!exited on )(\S+))?[\s=]*(.*)"
@@ -158,7 +158,7 @@ class _Agent:
 
 @dataclass(frozen=True)
 class _Job:
-    """The launchers in all files. agents: those of torchrun. size: the largest that a log says."""
+    """The launchers in all files. agents: number of torchrun's. size: the largest in a log."""
 
     launchers: bool
     agents: int
@@ -171,12 +171,12 @@ def _around(line: Line) -> range:
 
 
 class _Reader:
-    """Reads one log's lines of launchers, and of SLURM: first those of agents, then the others."""
+    """Reads one log's lines of launchers and SLURM: the agents' lines first, then the others."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._agents: dict[object, _Agent] = defaultdict(_Agent)
-        self._lines: list[Line] = []  # those of no agent
+        self._lines: list[Line] = []  # lines of no agent
         self._mpi: dict[object, tuple[Line, str]] = {}
         self._hydra: list[Death] = []  # by Intel's mpirun, which kills those that are left
         self._failed = False  # a task of srun, which then kills the others
@@ -251,7 +251,7 @@ class _Reader:
         yield Stop("torchrun", source, line.time, number)
 
     def _of_run(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
-        """Keeps whom `oddrank run` named last: nobody if the job went on."""
+        """Keeps the ranks that `oddrank run` named last; none if the job went on."""
         stop = Stop("oddrank run", source, why=found["text"] or found["ends"] or "")
         if found["saved"]:
             yield Advice(f"saved:{found['saved'].strip()}", source)
@@ -286,7 +286,7 @@ class _Reader:
             yield _ended(process, code, source, time=line.time, by=by)
 
     def _deepspeed(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
-        # The command is always that of the last process, whichever it was that ended.
+        # The command is always the last process's, whichever process ended.
         last = int(found[1])
         label = f"one of local ranks 0-{last}" if last else "local rank 0"
         process = Process(None, line.process.host, label=label)
@@ -436,7 +436,7 @@ class _Reader:
         """Returns the global rank of an agent's local rank 0; None if it is unknown.
 
         Its table says it. Without a table it is 0 if the agent has as many processes as the job, or
-        if the ranks whose lines are in the file have the numbers of its processes, and no others.
+        if the ranks with lines in the file are numbered exactly like its processes.
         """
         pairs = [(entry.rank, entry.local) for entry in agent.entries]
         firsts = {rank - local for rank, local in pairs if rank is not None and local is not None}
@@ -467,7 +467,7 @@ def _ranks_by_pid(known: dict[int, int], pids: list[int]) -> dict[int, int]:
 
 
 def _verdict_of_run(found: re.Match[str] | None, source: Source) -> Stop | None:
-    """Returns whom a sentence of `oddrank run` names; None: nobody."""
+    """Returns the ranks that a sentence of `oddrank run` names; None if it names none."""
     if not found or not found["text"] or _NAMES_NOBODY.search(found["text"]):
         return None
     named = tuple(Process(rank, found["host"]) for rank in ranks_of(found["named"]))
@@ -493,7 +493,7 @@ _LINES: tuple[tuple[re.Pattern[str], _Take], ...] = (
     (re.compile(r"srun: error: (\S+): tasks? ([\d,\- \[\]]+): (.+)"), _Reader._tasks),
     (re.compile(r"slurmstepd(?:.*(\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+?"
                 r"(?: DUE TO (.+?))? \*\*\*))?"), _Reader._slurmstepd),
-    # What PBS and LSF say of a job that they end. A limit of time has other names there, too.
+    # Messages of PBS and LSF on a job that they end. They have other names for a time limit, too.
     (re.compile(r"(?:(?P<pbs>PBS)|TERM_\w+): job killed(?:: | after reaching LSF | )?(?P<why>.*?)"
                 r"\.?$|Job exceeded its (?P<torque>walltime) limit"), _Reader._over_limit),
     *((pattern, _Reader._ended) for pattern in _ENDS),

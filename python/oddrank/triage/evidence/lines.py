@@ -30,9 +30,9 @@ Found = list[tuple[int, int]]
 """Numbers of lines from 1, and the index of the word that each holds."""
 
 Scan = dict[str, Any]
-"""What scan_lines() finds."""
+"""The result of scan_lines()."""
 
-# A file is read once for all readers: those of WORDS in log_lines, and those of words().
+# A file is read once for all readers: for WORDS of log_lines, and for words().
 _told: list[tuple[str, int]] = []
 _readers: list[Words] = []
 _cache: dict[tuple[str, int, int, int], tuple[Scan, dict[Words, Found]] | None] = {}
@@ -94,7 +94,7 @@ def begin(item: Item, first: int) -> tuple[int, int]:
 
 
 def scan(item: Item) -> Scan | None:
-    """Returns the lines of a log with words of words_of_logs(), and who wrote it."""
+    """Returns the lines of a log with words of words_of_logs(), and their writers."""
     found = _read(item)
     return found and found[0]
 
@@ -102,7 +102,7 @@ def scan(item: Item) -> Scan | None:
 def numbers(item: Item, words: Words) -> Found | None:
     """Returns which lines hold a word; None if the file can't be read.
 
-    Of many lines with the same word, the first and last 10,000.
+    If many lines hold the same word: the first and last 10,000.
     """
     found = _read(item)
     return found and found[1][words]

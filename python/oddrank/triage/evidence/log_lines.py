@@ -102,7 +102,7 @@ _FEWEST = 4  # ranks that speak, from 0 on, that are taken for the job: fewer ma
 _ENGINE = re.compile(
     r"(?:\W*\d{4}-\d\d-\d\d[ T][\d:.,]+ |.{0,80}\bscheduler_)((?:[DPTEC]P\d+[ _]?)+(?<=\d))"
 )
-# glog's times name no year, those of other writers do.
+# glog's times name no year; other writers' times do.
 _NO_YEAR = re.compile(r"\W{0,4}[IWEF]\d{3,4} \d\d:")
 _A_YEAR = re.compile(r"(?:^\W{0,4}|^\W*time +: |CANCELLED AT )(20\d\d)-\d\d-\d\d[ T_]")
 
@@ -167,7 +167,7 @@ def read(items: Sequence[Item], notes: Notes) -> Iterator[Log]:
 
 
 def identities(log: Log) -> Iterator[facts.Fact]:
-    """Yields who wrote lines, and the size of the job where a line says it."""
+    """Yields the writers of lines, and the size of the job where a line says it."""
     source = facts.Source(log.item.name)
     for process in log.speakers:
         if process.rank is not None and (process.host or process.pid):
@@ -210,7 +210,7 @@ def lines_of(item: Item) -> set[int]:
 
 
 def writers(item: Item) -> "Writers | None":
-    """Returns who is who in a log; None if it can't be read."""
+    """Returns the writers of a log; None if it can't be read."""
     found = scan(item)
     return None if found is None else _writers(item, found)
 
@@ -218,7 +218,7 @@ def writers(item: Item) -> "Writers | None":
 def _are_numbers(found: dict[str, Any]) -> bool:
     """Returns whether what looks like tasks of srun are numbers of lines: each is of one line."""
     tasks = [(each[0][2], each[1], each[2]) for each in found["speakers"] if each[0][2] is not None]
-    # Of one or two lines only large numbers tell that.
+    # One or two lines show that only by large numbers.
     enough = len(tasks) > 2 or min((task for task, _, _ in tasks), default=0) >= _LARGE
     alone = enough and all(task and count == 1 for task, count, _ in tasks)
     return alone and len({line - task for task, _, line in tasks}) == 1
@@ -245,7 +245,7 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
     if not behind or _is_of_launcher(behind):
         restarted = 0  # the ranks that it started have said nothing
     lines = []
-    # The year that lines of a log name is that of the others.
+    # Lines of a log that name a year give it to the others.
     years = {said[1] for match in found["matches"] if (said := _A_YEAR.search(match[2]))}
     year = int(years.pop()) if len(years) == 1 else 0
     for number, needle, text, writer, time, follows in found["matches"]:
@@ -315,11 +315,11 @@ def placed(items: Sequence[Item]) -> list[Item]:
 
 
 class Writers:
-    """Finds the rank of a writer: its prefix says it, or lines of the same file together do.
+    """Finds the rank of a writer, by its prefix, or by several lines of the same file.
 
     first_ranks: global ranks of local rank 0, from torchelastic's tables in the file. label: the
     file's, for writers without a rank. size: of the job, as the file says it; 0: it does not.
-    numbered: what looks like tasks are numbers of lines.
+    numbered: apparent tasks are numbers of lines.
     A writer is (rank, local rank, task, number behind a host, pid, host, pod).
     """
 

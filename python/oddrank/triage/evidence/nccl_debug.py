@@ -1,7 +1,7 @@
-"""Reads the lines of NCCL_DEBUG=INFO: who is who, who calls, and failed connections.
+"""Reads the lines of NCCL_DEBUG=INFO: identities, calls, and failed connections.
 
 With NCCL_DEBUG_SUBSYS=COLL each call prints its opCount. The last ones are counts, as RAS has them:
-they blame nobody.
+they blame no rank.
 """
 
 import re
@@ -82,14 +82,14 @@ class _Rank:
 class _Job:
     ranks: dict[_Key, _Rank] = field(default_factory=dict)
     calls: dict[tuple[_Key, int], tuple[int, int]] = field(default_factory=dict)
-    """The highest opCount of a communicator of a size, and how many lines told one."""
+    """The highest opCount of a communicator of a size, and the number of lines with one."""
     pairs: set[tuple[_Key, int]] = field(default_factory=set)
     addresses: dict[str, str] = field(default_factory=dict)
     """Address -> host."""
     lost: dict[tuple[str, int], list[tuple[str, Source]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """Peer's address and status -> who complained."""
+    """Peer's address and status -> host and source of each complaint."""
     troubles: list[Trouble] = field(default_factory=list)
 
 
@@ -177,7 +177,7 @@ def _facts(job: _Job) -> Iterator[Fact]:
 def _counts(
     name: str, members: list[_Rank], known: Mapping[Process, int], *, whole: bool
 ) -> Iterator[Counts]:
-    """Yields who has begun to set a communicator up, if nobody has done so; and calls of each."""
+    """Yields the ranks that began to set a communicator up, if none finished; and calls of each."""
     size = members[0].size
     processes = tuple((rank.rank, _process(rank, known)) for rank in members)
     if not any(rank.complete for rank in members) and len(members) < size <= _MOST_RANKS:
@@ -197,7 +197,7 @@ def _process(rank: _Rank, known: Mapping[Process, int]) -> Process:
 
 
 def _lost(job: _Job) -> Iterator[Trouble]:
-    """Yields each peer with which connections failed: whoever complains is mostly a victim."""
+    """Yields each peer with which connections failed: the complaining rank is mostly a victim."""
     for (peer, status), complaints in job.lost.items():
         number, hosts = len(complaints), len({host for host, _ in complaints})
         what = f"{number} connection{'s' if number > 1 else ''}"

@@ -1,7 +1,7 @@
 """Reads what NCCL RAS says: output of ncclras, as text, and of its monitor (2.24 to 2.31).
 
 RAS counts launches of five collectives, no send or recv. It lists the rarest count, which may be
-ahead: the facts hold the counts of all ranks, and blame nobody.
+ahead: the facts hold the counts of all ranks, and blame none.
 """
 
 import re
@@ -34,7 +34,7 @@ _SURE = re.compile(
 _MOST_LISTED = 4096
 _BEGINS = {i for i, (word, _) in enumerate(WORDS.each) if word in ("NCCL version", "Job summary")}
 _PROCESS = r"Process (\d+) on node (\S+) managing GPUs? ([\d,]+)"
-# Who of _Reader takes a line: the first that fits.
+# Method of _Reader -> the lines that it takes. The first that fits takes a line.
 _LINES = tuple((take, re.compile(pattern)) for take, pattern in (
     ("date",
      r"^\W*\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\W*$"
@@ -90,7 +90,7 @@ class _Block:
     seen: "_Snapshot"
     op: str | None = None
     levels: list[tuple[int, int, list[int]]] = field(default_factory=list)
-    """Number of ranks, operations launched, and those of the ranks that are listed."""
+    """Number of ranks, operations launched, and the ranks that are listed."""
     missing: list[int] = field(default_factory=list)
     members: dict[int, tuple[str, int]] = field(default_factory=dict)
     error: str = ""
@@ -155,7 +155,7 @@ def ranks_of(text: str) -> tuple[int, ...]:
 
 
 def _xid(told: re.Match[str], source: Source) -> Iterator[Trouble]:
-    """Yields the Xids of a GPU, or those of an NVSwitch, that diagnostics found on a host."""
+    """Yields the Xids of a GPU, or the SXids of an NVSwitch, that diagnostics found on a host."""
     switch, code, times, words, host = told.groups()
     trouble: Trouble | None = Trouble("sxid", f"SXid {code}{f': {words}' if words else ''}", source,
                                       code=code, fatal="Fatal" in (words or ""))  # fmt: skip
@@ -176,7 +176,7 @@ class _Reader:
         self._settings: dict[str, list[tuple[str, tuple[int, ...], Source]]] = defaultdict(list)
 
     def end(self) -> None:
-        """Adds the counts of a block that has ended, and who is missing in it."""
+        """Adds the counts of a block that has ended, and its missing ranks."""
         block, seen, self._block = self._block, self._seen, None
         if block is None:
             return
@@ -192,7 +192,7 @@ class _Reader:
             self.facts.append(block.counts({}, dead=tuple(dead), silent=silent))
 
     def _counts(self, block: _Block) -> None:
-        """Adds the counts of one operation, of all ranks: those of one level may be unlisted."""
+        """Adds all ranks' counts of one operation: the ranks of one level may be unlisted."""
         if block.op is None or not block.levels:
             return
         counts = {rank: value for _, value, listed in block.levels for rank in listed}

@@ -35,8 +35,8 @@ class _Gpu:
     when: float | None = None
 
 
-# What tells of a fault: kind, the end of the path of a value (sections above it, its name), values
-# of healthy GPUs, the sentence ({} is the value), and whether jobs do not survive it.
+# Signs of a fault: kind, the end of the path of a value (sections above it, its name), values of
+# healthy GPUs, the sentence ({} is the value), and whether jobs do not survive it.
 _ROWS = tuple(
     (kind, re.compile(f"/(?:{path})$"), re.compile(well), text, fatal)
     for kind, path, well, text, fatal in (

@@ -26,7 +26,7 @@ from oddrank.triage.evidence.record_calls import Seat
 _WANTS_GIL = facts.Frame("PyGILState_Ensure", "", None, True)
 _SPAWNED = re.compile(r"ProcessExitedException: process (\d{1,5}) terminated with signal (SIG\w+)")
 OTHER = "oddrank triage "  # before a job that is not judged here
-_CPU = 0.2  # less of a core is used by who wakes up now and then, to log or to look
+_CPU = 0.2  # of a core: a process that wakes up now and then, to log or to look, uses less
 _GIL_SECONDS = 1.0  # a thread keeps the GIL, if the recorder has waited for it so long
 _KERNEL_WORDS = ("running", "stopped", "uninterruptible", "zombie", "dead")
 
@@ -65,15 +65,15 @@ def held(records: Mapping[str, bytes], seen: Iterable[Seen], notes: Notes) -> li
 def _facts(
     found: list[Rank], kept: list[tuple[Seen, facts.Source]], names: Mapping[str, str], notes: Notes
 ) -> Iterable[facts.Fact]:
-    """kept: processes as somebody saw them. names: of files, as the user sees them."""
+    """kept: processes as guards or `collect` saw them. names: of files, as the user sees them."""
     now = time.time()
-    # Several files may have a process: who saw it alive, or how it ended, knows more.
+    # Several files may have a process: one that saw it alive, or how it ended, knows more.
     kept.sort(key=lambda one: (
         one[0].state in facts.GONE and one[0].signal is None and one[0].code is None, one[0].time
     ))  # fmt: skip
     collected = {(s.pid, s.started): s for s, _ in reversed(kept) if s.state != ranks.SILENT}
     as_recorded, found = found, _ranks(found, collected)
-    # What was seen at the time of the copy counts: here the process may be gone since.
+    # States at the time of the copy count: the process may be gone by now.
     known = {(s.pid, s.started): s for s in ranks.seen_now(found)} | collected
     every = [
         Seat(rank, known.get((rank.pid, rank.started)), facts.Source(names[rank.file]))
@@ -146,10 +146,10 @@ def _ranks(found: list[Rank], collected: Mapping[tuple[int, int], Seen]) -> list
 
 
 def _as_torch_says(found: Sequence[Rank]) -> list[Rank]:
-    """Corrects the ranks of processes that no launcher told theirs: torch's default group knows it.
+    """Corrects the ranks of processes without one from a launcher: torch's default group knows it.
 
-    A process alone whose children are the ranks, as of mp.spawn, is none itself. Of groups of
-    several sizes, which it started one after the other, the newest is the job.
+    A lone process whose children are the ranks, as in mp.spawn, is no rank itself. If it started
+    groups of several sizes one after the other, the newest is the job.
     """
     made: list[Rank] = []
     launched: dict[tuple[str, str], Rank] = {}  # the child that began last
@@ -167,9 +167,9 @@ def _as_torch_says(found: Sequence[Rank]) -> list[Rank]:
 
 
 def _killed(found: Sequence[Rank], chosen: Sequence[Rank]) -> dict[str, int]:
-    """Returns the signals, by file, that ended ranks of mp.spawn: what it raised in their parent.
+    """Returns the signals, by file, that ended ranks of mp.spawn, as their parent raised it.
 
-    It has asked how they ended, and ended the others: nobody else can tell.
+    Only the parent knows how a rank ended: it reaped it, and ended the others.
     """
     parents = [rank for rank in found if not rank.is_child and rank.world == 1]
     parent = max(parents, key=lambda rank: rank.started, default=None)
@@ -183,7 +183,7 @@ def _killed(found: Sequence[Rank], chosen: Sequence[Rank]) -> dict[str, int]:
 
 
 def _unrecorded(lost: Seen, source: facts.Source) -> Iterable[facts.Fact]:
-    """Says what is known of a process without a record: nothing, if it only runs."""
+    """Yields facts on a process without a record; none if it only runs."""
     process = facts.Process(lost.rank, lost.host, lost.pid)
     if lost.state == ranks.SILENT:
         text = "the guard beside it says nothing any more"
@@ -225,7 +225,7 @@ def _newest_run(found: Sequence[Rank], names: Mapping[str, str], notes: Notes) -
 
 
 def _folder(found: Sequence[Rank], names: Mapping[str, str]) -> Path:
-    """Returns the folder of a job, of which all hosts have one, or that of its first record."""
+    """Returns the job's folder, which all hosts share, or else the folder of its first record."""
     folder = Path(names[found[0].file]).parent
     return next((one for one in (folder, *folder.parents) if one.name == found[0].job), folder)
 
@@ -273,12 +273,12 @@ def _is_unseen(rank: Rank, thread: ranks.Thread | None) -> bool:
 
 
 def _death(seat: Seat, *, anybody: bool) -> Iterable[facts.Death]:
-    """Says how it ended. anybody: somebody lived when the states were looked at.
+    """Yields how a process ended. anybody: some rank lived when the states were looked at.
 
-    If nobody did, a record without a word says nothing: somebody may have ended the job since.
+    If none did, a record without a last word proves nothing: the job may have been ended since.
     """
     rank, seen = seat.rank, seat.seen
-    # What exits with a code after a call has failed does so because of it.
+    # An exit with a code after a failed call follows from that call.
     end, call = rank.end, op_name(failed.op) if (failed := record_calls.last_failed(rank)) else ""
     ended = seen.ended if seen is not None else None
     left = unix_time(end.time) or rank.last

@@ -1,4 +1,4 @@
-"""The calls of oddrank's own records: how far each process is in its groups, and who differs."""
+"""The calls in oddrank's own records: each process's progress in its groups, and differences."""
 
 import itertools
 import math
@@ -60,10 +60,10 @@ class Seat:
 
     @cached_property
     def states(self) -> dict[int, tuple[str, float]]:
-        """What its threads did when they were looked at: a state in words, seconds of CPU time."""
+        """Thread -> its state in words and seconds of CPU time, when the threads were looked at."""
         states = {t.tid: (t.state or "", t.cpu or 0.0) for t in self.rank.threads}
         states |= self.seen.threads if self.seen is not None else {}
-        # What samples a very deep stack keeps the GIL for long: it computes, and waits for no lock.
+        # Sampling a very deep stack keeps the GIL for long: its thread computes, and needs no lock.
         is_sampled = self.rank.sampled_since is not None
         deep = [t.tid for t in self.rank.threads if t.hidden and (is_sampled or t.sampled)]
         wants_gil = [tid for tid in deep if "futex" in states[tid][0] and states[tid][1]]
@@ -113,7 +113,7 @@ def alone(history: Sequence[collectives.Collective]) -> tuple[float | None, floa
 
 
 def missing(chosen: Iterable[Rank]) -> frozenset[tuple[str, str]]:
-    """Returns function and file of what is not in the stacks of some record: called too often."""
+    """Returns function and file of code that some record's stacks lack: called too often."""
     lowered = (each for rank in chosen for each in rank.lowered)
     return frozenset((each.function, each.file) for each in lowered if each.level == "off")
 
@@ -123,8 +123,8 @@ def frames(
 ) -> tuple[facts.Frame, ...]:
     """Returns a thread's frames, innermost first.
 
-    without: functions to leave out if they call others, so that the stack equals those of records
-    that do not have them.
+    without: functions to leave out if they call others, so that the stack equals the stacks of
+    records that lack these functions.
     """
     stack = [facts.Frame(f.function, f.file, f.line) for f in reversed(thread.stack)]
     return tuple(
@@ -185,7 +185,7 @@ def _progress_of(
     enqueued = max([enqueued, *(c.seq for c in calls if c.seq and c.op not in _MESSAGES)])
     message = failed is not None and _is_message(failed)
     if failed is not None and not calls and (message or failed.seq in (None, enqueued)):
-        # Its rank was in this call when it gave up, or lost somebody.
+        # Its rank was in this call when it gave up, or lost another rank.
         calls = [_call(failed, ())]
         time = failed.ended or progress.time
         progress = replace(progress, timed_out=True, failed=True, time=time)
@@ -264,7 +264,7 @@ def forks(seats: Sequence[Seat]) -> Iterable[facts.Mismatch]:
     """Finds where ranks first went different ways after the last call that all of a group ended.
 
     Its number is 0, since the calls may be of several groups: it tells of ranks that wait for each
-    other. Of several groups the largest counts.
+    other. If there are several groups, the largest counts.
     """
     by_rank = {seat.rank.rank: seat for seat in seats}
     groups = {_short(_key(group)): group for seat in seats for group in seat.rank.groups}
@@ -301,10 +301,10 @@ def _short(key: _Key) -> _Short:
 
 
 def _since(history: Sequence[collectives.Collective], key: _Key, last: int) -> _Way | None:
-    """Returns what a process issued after a call; None: its history does not reach so far back.
+    """Returns the calls that a process issued after a call; None: its history begins later.
 
-    Or several threads did, which have no common order. Collectives that have ended are left out:
-    all of their groups have made them.
+    None, too, if several threads issued them: they have no common order. Leaves out collectives
+    that have ended: all of their groups have made them.
     """
     at = (i for i in range(len(history), 0, -1)
           if history[i - 1].seq == last and _short(_of(history[i - 1])) == _short(key))  # fmt: skip
@@ -336,7 +336,7 @@ def _usual(seat: Seat, at: collectives.Collective) -> bool | None:
 
 def _threads(seat: Seat, group: str, ranks: tuple[int, ...]) -> tuple[str, ...]:
     """Returns the threads that were in calls of a group at the same time, not long ago."""
-    # Of a call on a device only the begin is recorded; messages need no order.
+    # A call on a device has only its begin recorded; messages need no order.
     calls = [
         c for c in seat.history[-_PAUSES:]
         if (c.group, c.ranks) == (group, ranks) and c.state != "issued" and not _is_message(c)

@@ -124,7 +124,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
     before: dict[int, tuple[Frame, ...]] = {}
     for kind, link, process, stack, line, last in found["errors"]:
         if kind == "exception" and last.startswith("KeyboardInterrupt"):
-            # Somebody ended a rank that was stuck: the traceback shows where.
+            # A signal ended a stuck rank: the traceback shows where.
             source = Source(items[seen[process].source].name, line)
             thread = Thread(processes[process], "MainThread", source=source)
             stood = _stood(frames[stack], before.get(process, ())) if link == "context" else ()
@@ -303,7 +303,7 @@ class _Namer:
         if found is None or int(found[1]) in self._pids[one.source]:
             return None
         alike = self._shapes[re.sub(r"\d+", "#", name)]
-        # The last number of a log's name may be that of an attempt.
+        # The last number of a log's name may be an attempt's.
         of_dump = (alike > 1 and self._threads[number]) or _WORD_OF_DUMP.search(base)
         return int(found[1]) if of_dump and int(found[1]) < max(64, 4 * alike) else None
 

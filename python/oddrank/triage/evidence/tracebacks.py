@@ -47,7 +47,7 @@ _RICH_LINE = re.compile(r"^│ (\S+\.py):(\d+) in (\S+)")
 # Tracebacks with these are the launcher's own: it reports what became of a rank.
 _LAUNCHERS_WORDS = ("ChildFailedError", "SignalException", "Horovod detected that",
                     "ProcessExitedException")  # fmt: skip
-# What torch.multiprocessing.spawn raises in the parent names the process by its index.
+# torch.multiprocessing.spawn's exception in the parent names the process by its index.
 _SPAWNER = "torch/multiprocessing/spawn.py"
 _SPAWNED = re.compile(
     r"-- Process (\d+) terminated with the following error"
@@ -70,7 +70,7 @@ FINISHED = re.compile(
 NO_PROGRESS = re.compile(r"%\||wandb: |fail|error|exception|abort|crash|emergency", re.IGNORECASE)
 # Without prefixes, other ranks' lines may come late: by their times only so much later proves it.
 _LATER = 60.0
-# Lines: that of a traceback, those beside it and the last ones are searched for such lines first.
+# So many lines around a traceback, and at the end of a log, are searched for such lines first.
 _WINDOW = 10_000
 _GOES_ON = ("Exception ignored in", "Exception in thread")  # Python goes on after these
 # How the C library, srun and Python begin what they say of a signal.
@@ -81,7 +81,7 @@ SIGNALS = {
 }  # fmt: skip
 _SIGNAL_WORDS = ("Segmentation fault", "*** Process received signal", "*** SIG",
                  "SignalException: Process ")  # fmt: skip
-# What a C++ exception and watchdogs say when they end their process.
+# Last words of C++ exceptions and watchdogs, when they end their process.
 _LAST_WORDS = re.compile(
     r".*(?:what\(\): |with exception:|async exception: )(.*)"
     r"|.*?(Aborting process on rank .*|Watchdog timeout \(.*|\S* watchdog got stuck for .*"
@@ -89,7 +89,7 @@ _LAST_WORDS = re.compile(
 )
 # Its rank: of a group, unless that is the default one.
 _OF_WATCHDOG = re.compile(r"\[PG (?:ID )?(\d+)[^\]]*Rank (\d+)\]|\[Rank (\d+)\]")
-# What libraries say when they end their process: those of C++, glibc, ROCm, JAX.
+# Last words of libraries when they end their process: of C++, glibc, ROCm, JAX.
 _ABORTS = (
     "terminate called after throwing", "double free or corruption", "corrupted size vs. prev_size",
     "malloc(): ", "free(): invalid", "Memory access fault by GPU", "HW Exception by GPU",
@@ -106,7 +106,7 @@ _NUMBER = re.compile(r"\((\d+)\)")
 _REASONS = frozenset({"EI0002", "EI0006", "hccl fftsplus t", "Duplicate GPU detected",
                       "TPU session error", "!!!! FATAL ERROR",
                       "Exception raised from "})  # fmt: skip
-# Text of an error -> kind of trouble: first those of the process's own GPU, which no code causes.
+# Text of an error -> kind of trouble. Errors of the process's own GPU first: no code causes them.
 _OF_GPU = ("ecc", "nvlink", "gpu")
 _TROUBLES = (
     (re.compile("uncorrectable ECC error"), "ecc"),
@@ -188,10 +188,10 @@ def _again(log: Log, block: "_Block") -> None:
 
 
 def _bare(item: Item, but: Callable[[int], bool] = lambda number: False) -> Iterator[_Block]:
-    """Yields what may be the ends of tracebacks whose heads are in no line: of each rank the first.
+    """Yields each rank's first line that may end a traceback whose head is in no line.
 
-    A line without a prefix is one if frames stand above it, or if torch tells of a worker's end.
-    but: says which lines are none.
+    A line without a prefix may, if frames stand above it, or if torch tells of a worker's end.
+    but: excludes lines by their number.
     """
     numbers = (number for number, _ in lines.numbers(item, _ERRORS) or () if not but(number))
     of: dict[str | None, dict[int, re.Match[str]]] = defaultdict(dict)
@@ -354,7 +354,7 @@ class _Words:
         if line.writer in self._ended:
             return
         writer = line.writer, death.process
-        if death.process != line.process:  # its words say who it is
+        if death.process != line.process:  # its words name the process
             self._deaths.pop((line.writer, line.process), None)
         old = self._deaths.get(writer)
         if old is None:
@@ -363,7 +363,7 @@ class _Words:
             self._deaths[writer] = replace(old, text=death.text or old.text, by=death.by)
 
     def _what(self, line: Line, text: str, source: Source) -> None:
-        """Reads last words; those of a watchdog name its rank, and mostly end one that waited."""
+        """Reads last words. A watchdog's name its rank, and mostly end a rank that waited."""
         process, of = line.process, _OF_WATCHDOG.search(line.text)
         if of and (of[1] == "0" or (of[3] and process.rank is None)):
             process = replace(process, rank=int(of[2] or of[3]))
@@ -451,10 +451,10 @@ def _of_spawn(index: str) -> str:
 
 
 def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
-    """Returns the lines of tracebacks behind which the same process goes on: steps, or the end.
+    """Returns the lines of tracebacks after which the same process goes on: steps, or the end.
 
-    Output is buffered: what a process wrote before it raised may come after its traceback. So
-    the judges believe a source that says that the process ended.
+    Output is buffered: text from before an exception may come after its traceback. So the judges
+    believe a source that says that the process ended.
     """
     left = [
         (writer, block)
@@ -514,7 +514,7 @@ def _goes_on(block: _Block, matches: Sequence[Any]) -> bool:
 
 
 def _deaths(blocks: Sequence[_Block], went_on: set[int]) -> Iterator[Death]:
-    """Yields the deaths that one writer's tracebacks tell: for each process that of its last one.
+    """Yields the deaths in one writer's tracebacks: for each process the death in its last one.
 
     Without prefixes all ranks are one writer: then each traceback may be another rank's.
     """

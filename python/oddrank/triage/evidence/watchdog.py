@@ -37,7 +37,7 @@ _OPS = {
     "_REDUCE_SCATTER_BASE": "reduce_scatter_tensor", "ALLTOALL": "all_to_all",
     "ALLTOALL_BASE": "all_to_all_single", "RECVANYSOURCE": "recv", "UNKNOWN": "",
 }  # fmt: skip
-# Their numbers are not those of all members: a batch of sends and receives counts as one call.
+# Their numbers differ between members: a batch of sends and receives counts as one call.
 _OF_PAIRS = frozenset({"SEND", "RECV", "RECVANYSOURCE", "COALESCED"})
 # Calls in which every rank must give as many elements.
 _SAME_SIZES = frozenset({"ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE",
@@ -70,7 +70,7 @@ _MISSING = re.compile(
     rf"(?:([\w./-]+) \[)?(?:[Mm]issing ranks:|imed out task names:"
     rf"|did not respond: ranks?) ?{_LIST}"
 )
-# Below these lines Horovod and JAX list the ranks, and fr_trace writes who is in the group.
+# Below these lines Horovod and JAX list the ranks, and fr_trace lists a group's members.
 _HEADS = ("issing ranks:", "task names:")
 _LISTED = re.compile(
     r"(?:^|[\s>\]:|])(?:(\d{1,7}): \[([\w./-]+)|/job:jax_worker/\S*/task:(\d{1,7})\s*$)"
@@ -142,7 +142,7 @@ class _Lines:
                 self.others.append(Advice(f"flight-recorder-dump:{found[1]}", source))
         elif not advice or line.word in _STOOD:
             if found := _DUMP_FROM.search(line.text):
-                # That rank timed out first and told the others: it waited, too.
+                # That rank timed out first and signalled the others: it waited, too.
                 self.victims.setdefault(int(found[1]), source)
             self._counters(line, source)
 
@@ -320,14 +320,14 @@ def _facts(lines: _Lines) -> Iterator[Fact]:
         source = next(iter(next(iter(calls.values())).values()))
         yield _mismatch(_WORLD, seq, calls, source)
     ranked = {(s.name, s.member) for s in lines.seen.values() if s.process.rank is not None}
-    # What a process without a prefix repeats of one that has said it is no other one's.
+    # A process without a prefix may repeat the line of one with a rank: it is the same process.
     seen = [
         each for each in lines.seen.values()
         if each.process.rank is not None or (each.name, each.member) not in ranked
     ]  # fmt: skip
     stood = [each for each in seen if each.stood]
     if len({each.process.key or each.member for each in stood}) > 1:
-        # Several stood still: they wait for something, and who spoke first is not who began it.
+        # Several stood still: they wait for something, and the first to speak is not the culprit.
         for each in stood:
             each.timed_out = True
     _name(seen)
@@ -363,7 +363,7 @@ def _progress(seen: _Seen, group: Group, ops: Mapping[tuple[str, int | None], st
     counts = seen.enqueued, seen.completed
     seq = seen.seq if seen.timed_out else None
     if seq is None and pending and seen.completed is not None:
-        seq = seen.completed + 1  # it was told to dump: the oldest call that is open
+        seq = seen.completed + 1  # a signal made it dump: the oldest call that is open
     if seen.op in _OF_PAIRS:
         counts = None, None
     elif seq is not None:
@@ -375,10 +375,10 @@ def _progress(seen: _Seen, group: Group, ops: Mapping[tuple[str, int | None], st
 
 
 def _groups(seen: Sequence[_Seen]) -> list[Group]:
-    """Returns the group of each. A group gets its ranks where the lines imply them.
+    """Returns each one's group. A group gets its ranks where the lines imply them.
 
-    Members are numbered in the order of their global ranks. Where rank 7 of the group is global
-    rank 7, ranks 0 to 7 are all members. There may be more, so that few speakers imply nothing.
+    Members are numbered in the order of their global ranks. If rank 7 of the group is global
+    rank 7, ranks 0 to 7 are all members. There may be more, so a few ranks' lines imply nothing.
     """
     unnamed = _one_group([each for each in seen if not each.name])
     by_name = grouped((each.name, each) for each in seen)

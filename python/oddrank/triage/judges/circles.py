@@ -12,8 +12,8 @@ from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.words import call_of, call_text, group_text, own_place
 
 _MOST_PAIRS = 16
-# From so many places of a circle at most a shorter one is looked for, and so many ranks are tried
-# at most as those without which there is none.
+# At most so many places are starts of a search for a shorter circle, and so many ranks are tried
+# as members of every circle.
 _MOST_TRIED = 64
 _Edges: TypeAlias = Mapping[Place, Sequence[Place]]
 
@@ -21,12 +21,12 @@ _Edges: TypeAlias = Mapping[Place, Sequence[Place]]
 def judge(graph: Graph) -> list[Suspect]:
     """Returns the circle that ranks wait in, if they do: the shortest one.
 
-    Who breaks every circle by coming is to blame. If that is true of several, what they always
-    did before may tell; else all of them are named.
+    The rank that would break every circle by coming is to blame. If there are several, their usual
+    calls may tell; else all of them are named.
     """
     unmet = graph.unmet
     pairs = sorted((one, two) for one, two in unmet if one < two and (two, one) in unmet)
-    # A circle of those who have not come is surer than one through calls that wait for a GPU.
+    # A circle of ranks that have not come is surer than one through calls that wait for a GPU.
     sure = bool(around := _shortest(_edges(graph, sure=True)))
     around = around or _shortest(_edges(graph))
     if not around:
@@ -48,7 +48,7 @@ def judge(graph: Graph) -> list[Suspect]:
     )]  # fmt: skip
 
 
-# Places wait for places: those in which the ranks stand for whom a place's ranks wait.
+# Places wait for places: for those in which the awaited ranks stand.
 
 
 def _edges(graph: Graph, without: int | None = None, *, sure: bool = False) -> _Edges:
@@ -103,9 +103,9 @@ def _ranks(around: Sequence[Place], without: int | None = None) -> list[int]:
 
 
 def _breakers(graph: Graph, circle: Sequence[int], *, sure: bool) -> list[int]:
-    """Returns the ranks of a circle that are in every circle, so that none is left without one.
+    """Returns the ranks of a circle that are part of every circle.
 
-    Empty, too, if too many would have to be tried.
+    Empty, too, if there are too many ranks to try.
     """
     found: list[int] = []
     left = [*circle]
@@ -121,14 +121,14 @@ def _breakers(graph: Graph, circle: Sequence[int], *, sure: bool) -> list[int]:
     return found if not left else []
 
 
-# Who is named, and why.
+# Which rank is named, and why.
 
 
 def _odd(graph: Graph, breakers: Collection[int], *, ordered: bool) -> int | None:
     """Returns the one rank to blame: no other breaks all circles, or did what it never did.
 
-    ordered: it is known where each of them stands. If it is not, one rank against many may be the
-    only one that is right.
+    ordered: it is known where each of them stands. If not, one rank against many may be the only
+    one that is right.
     """
     if len(breakers) == 1 and ordered:
         return next(iter(breakers))

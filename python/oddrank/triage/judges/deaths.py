@@ -1,8 +1,8 @@
-"""Finds the first cause among the ends of processes. What follows from another's end is folded.
+"""Finds the first cause among the ends of processes. Folds ends that follow from another's.
 
-Only a process that ended by itself is a cause (ends.py tells the others). What a launcher calls the
-root cause is the exit that it saw first, often a victim's. One that finds another size than it
-expects shows a mismatch, and not whose size is wrong.
+Only a process that ended by itself is a cause (ends.py tells the others). A launcher's "root cause"
+is the exit that it saw first, often a victim's. A process that finds another size than it expects
+shows a mismatch, but not which rank's size is wrong.
 """
 
 import re
@@ -28,14 +28,14 @@ _AT_ONCE = 1.0  # seconds in which ranks that raise have not heard of each other
 # gloo's ranks find each other by keys of the store that end with a rank of the group.
 _STORE_KEY = re.compile(r"wait timeout after \d+ ?ms, keys: /default_pg/\S*//cpu//\d+/(\d+)$", re.M)
 _JOINED = re.compile(r"(\d+)/(\d+) clients joined|world_size=(\d+),? worker_count=(\d+)")
-# Of ends whose order is not known, the kind that explains others best comes first.
+# If the order of ends is not known, the kind that explains others best comes first.
 _ORDER = {"oom": 0, "evicted": 1, "exception": 2, "signal": 2, "abort": 3, "exit": 4}
 
 
 def judge(view: View) -> list[Suspect]:
-    """Returns who ended first and why; if nobody ended by itself, who the others waited for.
+    """Returns the first end and its reason; if none ended by itself, the ranks the others awaited.
 
-    A job that somebody told to end has no culprit, unless a process ended before, by itself.
+    A job that was ended from outside has no culprit, unless a process ended before, by itself.
     """
     found = _judge(view)
     left = [s for s in found if s.rule != "ended-from-outside"]
@@ -45,7 +45,7 @@ def judge(view: View) -> list[Suspect]:
 
 
 def _said(stop: Stop) -> Suspect:
-    """`oddrank run` watched the job, and knows more than what is left of it."""
+    """Takes the finding of `oddrank run`: it watched the job, and knows more than the files."""
     certainty = 0 if " may " in stop.why.partition(";")[0] else 2
     death = Death(stop.named[0], "exit", stop.source, text=stop.why)
     point = Point(f"oddrank run said: {stop.why}", stop.source)
@@ -100,7 +100,7 @@ def _judge(view: View) -> list[Suspect]:
         return _causes(view, ends, own) if own else _awaited(view, ends)
     if view.mismatches:  # both calls are known: they are judged themselves
         return []
-    # Who was sent more than it expected, or its peer, gave another size.
+    # A rank that was sent more than it expected, or its peer, gave another size.
     points = [Point(_words(end), end.best.source) for end in unlike]
     victims = [end for end in ends if end.why in ("waited", "lost")]
     return [_left(causes.UNKNOWN, (), "sizes-differ", points, victims, death=unlike[0].best)]
@@ -109,7 +109,7 @@ def _judge(view: View) -> list[Suspect]:
 def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect]:
     """Returns a suspect for each kind of own end, the first one surest.
 
-    Of exits of some ranks that say no more than a code, the first ones are the cause.
+    Exits of some ranks that say no more than a code: the first ones are the cause.
     """
     groups = grouped((signature(end.best), end) for end in own)
     if len(groups) == len(own) == view.world != 1 and _is_at_once(own):
@@ -238,7 +238,7 @@ def _after_timeouts(view: View, group: list[End]) -> bool:
 
 
 def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
-    """Nobody ended by itself: those that waited in vain, or lost a peer, waited for the others."""
+    """No rank ended by itself: those that waited in vain, or lost a peer, waited for the others."""
     victims = [end for end in ends if end.why in ("lost", "waited")]
     waited = [end for end in victims if end.why == "waited"]
     if not victims:
@@ -304,7 +304,7 @@ def _left(
     cause: Cause, named: Sequence[Process], rule: str, points: Sequence[Point], victims: list[End],
     **more: Any,
 ) -> Suspect:  # fmt: skip
-    """Makes a suspect whom those waited for that lost a peer, or waited in vain."""
+    """Makes a suspect of the ranks awaited by those that lost a peer, or waited in vain."""
     return Suspect(
         cause, tuple(named), rule, support=(*points[:_MOST_POINTS], *_victims(victims)),
         waiting=_known(victims, named), at=_call(victims), **{"certainty": 0, **more},
@@ -317,7 +317,7 @@ def _known(ends: Sequence[End], but: Sequence[Process] = ()) -> tuple[Process, .
 
 
 def _absent_in_store(view: View, ends: Sequence[End]) -> Suspect | None:
-    """Returns whom others waited for when they set up their group: a key in the store names it."""
+    """Returns the ranks awaited when the others set up their group: a key in the store names it."""
     found = [(d, seen) for d in view.deaths if (seen := _STORE_KEY.search(d.text))]
     names = {int(seen[1]) for _, seen in found}
     if len(names) != 1 or names & {end.process.rank for end in ends if end.why != "ended"}:

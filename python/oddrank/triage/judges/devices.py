@@ -20,10 +20,10 @@ _JUST_AFTER = 60.0  # seconds
 # Kinds that other judges take: what died, stands in the kernel, or does not answer.
 _OF_OTHERS = frozenset({"oom", "hung-task", "unreachable"})
 _OF_A_GPU = frozenset({"xid", "gpu", "nvlink", "nccl"})
-# A file system or disk stops whoever uses it: the ranks of its host are victims of one cause.
+# A file system or disk stops all its users: the ranks of its host are victims of one cause.
 _SHARED = frozenset({"file-system", "disk"})
 _MANY_FLAPS = 3
-# Ranks that NCCL's diagnostics name are those of a communicator: of all ranks only in one of all.
+# NCCL's diagnostics number ranks within a communicator: global only if it holds all ranks.
 _OF_COMM = re.compile(r"across (\d+) ranks in comm")
 # A fault counts for a stall so many seconds before or after it; one whose time zone is not known
 # may be half a day off. After a day it is another story.
@@ -31,7 +31,7 @@ _NEAR, _ZONES, OLD = 2 * 3600.0, 14 * 3600.0, 24 * 3600.0
 
 
 class _Ties:
-    """What ties devices and hosts to processes of the job."""
+    """Maps devices and hosts to processes of the job."""
 
     def __init__(self, view: View) -> None:
         self._view = view

@@ -1,4 +1,4 @@
-"""Says how each process ended and why, as far as its own words and those of others tell.
+"""Says how each process ended and why, by its own last words and other processes' words.
 
 own: by itself; lost: because it lost another one; waited: because it waited in vain for another
 one; ended: somebody ended it; unlike: it was sent another size than it expected.
@@ -30,7 +30,7 @@ _WORKER = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? (\d+)\) "
     r"(?:is killed by signal: ([A-Z][\w ]*)\.|exited unexpectedly(?: with exit code (\d+))?)"
 )
-_WITH_ITS_NODE = 60.0  # seconds between the end of a node and that of its ranks
+_WITH_ITS_NODE = 60.0  # seconds between the end of a node and the ends of its ranks
 _AT_ONCE = 0.03  # seconds between two ends by signals that were sent together
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _AFTER = re.compile(r"(?:, |: )after [\w.]+: ")  # what it was raised after, as arm.py writes it
@@ -144,8 +144,8 @@ def _from_outside(found: list[End], view: View) -> list[End]:
 def _is_gone_before(one: End, other: End) -> bool:
     """As End.before(), by when the processes were gone, if guards saw both or saw the other alive.
 
-    Who lost another process ended after it, and so did who waited for it, unless guards saw that
-    it went first: a launcher kills whom others have waited for in vain.
+    A process ended after the one that it lost or waited for, unless guards saw that it went first:
+    a launcher kills the rank that others have waited for in vain.
     """
     ends = one.best.gone, other.best.gone
     if other.why == "lost":
@@ -165,10 +165,10 @@ def is_interrupt(death: Death) -> bool:
 
 
 def _with_kills(ends: list[End], strangers: Iterable[Death], view: View) -> list[End]:
-    """Adds to the only end without a word that the kernel killed for memory on its host.
+    """Explains the only end without a word on a host by the kernel's kill for memory there.
 
-    In a container the kernel's pids are not those of the job: if its log tells of one such kill, or
-    a cgroup counts them, it was that process.
+    In a container the kernel's pids are not the job's: if its log tells of one such kill, or a
+    cgroup counts them, it was that process.
     """
     silent = [
         end for end in ends
@@ -216,9 +216,9 @@ def _really(deaths: Sequence[Death], view: View) -> list[Death]:
 
 
 def _is_of_watchdog(death: Death, gave_up: float | None) -> bool:
-    """Returns whether an abort follows from others' timeout, or from a watchdog that stood.
-    The process said nothing, or only that. A rank's silent abort has to be later, by a launcher's
-    report: a guard that saw the rank end knows what came first."""
+    """Returns whether an abort follows from another rank's timeout, or from a stuck watchdog.
+    The process said nothing, or only that. By a launcher's report, a rank's silent abort must be
+    later; a guard that saw the rank end knows the order."""
     bare = death.text.startswith("terminate ") or (not death.text and death.signal == 6)
     behind = None if death.time is None or gave_up is None else death.time - gave_up
     stood = STOOD.search(death.text) is not None
@@ -246,7 +246,7 @@ def _end(deaths: Sequence[Death], view: View, gave_up: float | None) -> End:
         return End(process, "ended" if launched else whys[0][0], _best(deaths), tuple(deaths))
     best = _best(own)
     waited = process.rank in late and (best.signal in (6, None) or best.how == "exit")
-    # Who is gone, and nobody says why, waited if it stood in a call with one that had ended well.
+    # A process gone without a reason waited, if it stood in a call with one that had ended well.
     if best.how == "signal" and best.signal is None and process.rank is not None:
         gone = {each.rank for each in view.finished}
         groups = view.of_rank.get(process.rank, {})
@@ -286,8 +286,8 @@ def _best(deaths: Sequence[Death]) -> Death:
 def _attached(ends: list[End]) -> list[End]:
     """Gives words that name no process to the only process that can have said them.
 
-    An abort, or an exit with code 1, of a process whose rank is not known is that of a rank that
-    told of it.
+    An abort, or an exit with code 1, of a process without a known rank belongs to a rank that
+    reported one.
     """
     for how, code in (("abort", -6), ("exception", 1)):
         told = [end for end in ends if end.process.rank is not None and end.best.how == how]
@@ -329,13 +329,13 @@ def signature(death: Death) -> object:
     """Equal for ends that are the same thing: numbers such as ranks and addresses do not count."""
     site = (death.site[0].file, death.site[0].line) if death.site else None
     if death.how == "oom" or (death.how == "signal" and death.signal in FROM_OUTSIDE):
-        site = None  # it says where the process stood, and nothing of who ended it
+        site = None  # it says where the process stood, and not what ended it
     text = _NUMBERS.sub("#", death.text.partition("\n")[0])
     return death.how, death.signal, death.code, text, site, bool(death.child)
 
 
 def _was_told_before(one: Death, other: Death) -> bool:
-    """Returns whether a launcher told of an exit or a crash, then of a kill: it ends the others."""
+    """Returns whether a launcher reported an exit or a crash, then a kill: it ends the others."""
     return (
         (one.how == "exit" or (one.how == "signal" and one.signal not in FROM_OUTSIDE))
         and (other.how == "signal" and other.signal in FROM_OUTSIDE)

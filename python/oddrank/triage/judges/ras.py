@@ -88,7 +88,7 @@ def _skewed(
 
 
 def _not_begun(counts: Counts) -> Suspect:
-    """Judges a communicator that nobody has set up: who has not begun is awaited, if it lives."""
+    """Judges a communicator that no rank set up: living ranks that have not begun are awaited."""
     begun = [rank for rank, number in counts.counts if number]
     behind = [rank for rank, number in counts.counts if not number]
     text = (
@@ -106,7 +106,7 @@ def _not_begun(counts: Counts) -> Suspect:
 def _unreachable(view: View) -> list[Suspect]:
     """Makes suspects of processes that did not answer the watcher: stopped, dead, or cut off.
 
-    Those of which the same is said are one suspect: a node has several.
+    Processes with the same points are one suspect: a node has several.
     """
     said: dict[Process, dict[Point, float | None]] = defaultdict(dict)
     for each in view.counts:

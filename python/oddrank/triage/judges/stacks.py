@@ -1,8 +1,8 @@
-"""Finds who is waited for, from where the threads of all ranks stand.
+"""Finds the ranks that others wait for, from where the threads of all ranks stand.
 
-Whoever stands in code that waits for no peer, while others wait for peers in a collective, is
-awaited. How many stand where decides nothing. One look cannot tell a rank that computes from one
-that is stuck computing: then certainty is low, and a second dump or other evidence must show it.
+If ranks wait for peers in a collective, a rank in code that waits for no peer is awaited. How many
+stand where decides nothing. One look cannot tell a rank that computes from one that is stuck
+computing: then certainty is low, and a second dump or other evidence must show it.
 """
 
 import re
@@ -20,8 +20,8 @@ from oddrank.triage.view import View
 
 _MOST_GROUPS = 8
 # So many ranks must wait before one look alone names the rank that they wait for; fewer must all
-# stand in one call. All wait for a rank that loads its data in healthy jobs, too, and often: then
-# it takes more than a node of them.
+# stand in one call. In healthy jobs, too, all often wait for a rank that loads its data: then more
+# than a node's ranks must wait.
 _MANY, _MANY_FOR_DATA, _FEW = 7, 14, 3
 # In a pipeline of a healthy job, too, a few ranks wait in these for one that computes.
 _OF_PAIRS = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
@@ -87,7 +87,7 @@ def _blamed(
     cause: Cause, rule: str, named: Sequence[Stand], victims: Sequence[Stand], *,
     certainty: int, points: Sequence[Point], against: Sequence[Point] = (),
 ) -> Suspect:  # fmt: skip
-    """Makes a suspect of processes for whom victims wait."""
+    """Makes a suspect of processes that victims wait for."""
     return Suspect(
         cause, _processes(named), rule, certainty, (*points, *_points(victims)), tuple(against),
         waiting=_processes(victims), at=_call(victims, named),
@@ -104,7 +104,7 @@ def _awaited(
     outside: Sequence[Stand], waiting: Sequence[Stand], maybe: Sequence[Stand], *,
     missing: Sequence[int], is_stuck: bool,
 ) -> list[Suspect]:  # fmt: skip
-    """Those who stand outside of collectives are awaited by those inside."""
+    """Ranks that stand outside of collectives are awaited by the ranks inside."""
     still = [s for s in outside if not s.moved]
     if not still:
         text = f"{who(_processes(outside))}: stood elsewhere in the look before"
@@ -174,9 +174,9 @@ def _at_rest(victims: Sequence[Stand]) -> bool:
 
 
 def with_places(suspect: Suspect, view: View) -> Suspect:
-    """Adds where the ranks stand that are absent, if at one place; else their other places.
+    """Adds where absent ranks stand, if at one place; else the other places of these ranks.
 
-    If all other ranks have finished, those that are left at one place are absent.
+    If all other ranks have finished, the ranks that are left at one place are absent.
     """
     cause, ended = suspect.cause, [d.process for d in view.finished.values() if not d.went_on]
     left = [s for s in view.stands[0] if s.kind != kinds.LEAVING and s.process not in ended]
@@ -258,7 +258,7 @@ def _all_outside(outside: Sequence[Stand]) -> Suspect:
 def _all_wait(
     waiting: Sequence[Stand], maybe: Sequence[Stand], unseen: tuple[Point, ...]
 ) -> Suspect:
-    """Nobody stands outside: a rank without a stack, a GPU, a network or a circle is to blame."""
+    """No rank stands outside: a rank without a stack, a GPU, a network or a circle is to blame."""
     victims = (*waiting, *maybe)
     jammed = [s for s in maybe if s.leaf.frame and "Launch" in s.leaf.frame.function]
     calls = sorted(_by_line(waiting), key=len, reverse=True)
@@ -315,7 +315,7 @@ def _by_line(stands: Iterable[Stand]) -> list[list[Stand]]:
 
 
 def _call(stands: Sequence[Stand], culprits: Sequence[Stand] = ()) -> Call:
-    """Returns the call in which those stand that came the way of a culprit, then that of most.
+    """Returns the call whose stack shares most frames with a culprit's; else, of most ranks.
 
     They wait for it first; the others wait for them, or further on.
     """

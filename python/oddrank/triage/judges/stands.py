@@ -52,7 +52,7 @@ class Stand:
 
     @property
     def place(self) -> tuple[str, str, str, int | None]:
-        """What makes two processes stand at one place."""
+        """Equal for two processes that stand at one place."""
         frame = self.site[0] if self.kind == kinds.PEERS and self.site else self.leaf.frame
         if frame is None:
             return (self.kind, self.leaf.op, "", None)
@@ -62,10 +62,10 @@ class Stand:
 
     @property
     def told(self) -> str:
-        """What a sentence says that it does: by its frames, or by the kernel, never by a name."""
+        """The activity as sentences give it: by its frames, or by the kernel, never by a name."""
         vague = self.kind in (kinds.THREADS, kinds.LEAVING, kinds.MAYBE) or self.leaf.by_name
         told = "" if vague else self.kind
-        if told in ("", kinds.LOCK):  # a library's wait, or nobody's that is known
+        if told in ("", kinds.LOCK):  # a library's wait, or one without a known reason
             told = leaves.kernel_class(self.thread.state.removeprefix(_ASLEEP)) or told
         return told
 
@@ -83,11 +83,11 @@ class Stand:
 def stands(
     stacks: Sequence[Stack], children: Mapping[Process, Child] | None = None
 ) -> tuple[list[Stand], list[tuple[str, Stand]]]:
-    """Returns where each rank stands, and where processes stand that are no ranks, with what.
+    """Returns where each rank stands, and where other processes stand, with their kinds.
 
-    children: of known processes. Those of a launcher are ranks.
+    children: of known processes. Children of a launcher are ranks.
     """
-    # What two tools saw of a process are two looks: they did not look at once.
+    # Two tools that saw a process give two looks: they did not look at once.
     looks: dict[Process, dict[tuple[int, str], list[tuple[Thread, Frames]]]] = defaultdict(
         lambda: defaultdict(list)
     )

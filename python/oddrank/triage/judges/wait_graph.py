@@ -1,4 +1,4 @@
-"""One graph of who waits for whom: the calls in which ranks stand, and who is missing in each.
+"""One graph of which rank waits for which: the calls in which ranks stand, and the missing ranks.
 
 A rank inside a call waits for each member of the group that has come less far; one inside a send
 or a recv, for its peer. A host issues calls long before its GPU comes to them, and a GPU runs them
@@ -19,7 +19,7 @@ from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
 
 TOGETHER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-"""Nobody gets out of these before all members are in: how their names begin."""
+"""No rank leaves these before all members are in: how their names begin."""
 _BATCH = 0.0005  # messages that were issued within so many seconds are a batch: they run at once
 # How far a rank has come in a group: the call in which it is or which it has not entered, and
 # whether it is inside. A rank inside waits for all members with a smaller front.
@@ -53,7 +53,7 @@ class Place:
 
 
 class Graph:
-    """Who waits for whom. Edges of groups are kept by place: a group of n ranks may have n * n.
+    """Which rank waits for which. Keeps edges of groups by place: n ranks may have n * n.
 
     fronts: how far each rank has come in each group. unmet: (rank, peer) -> the first open message
     between them without a counterpart. of: rank -> where it stands. ordered: ranks of which only
@@ -78,8 +78,8 @@ class Graph:
 
     @cached_property
     def vague(self) -> set[int]:
-        """Ranks in calls of which no more is known, or of unknown ranks; and those that are inside
-        a call on the host that others have left: what these have sent may be on its way."""
+        """Ranks in calls without details or of unknown groups; and ranks inside a call on the host
+        that others have left: the others' messages may be on their way."""
         late = {(rank, place.group) for place in self.places for rank in place.known}
         return {
             rank for rank, own in self.view.of_rank.items()
@@ -98,7 +98,7 @@ class Graph:
         return {r for r, own in self.of.items() if any(place.awaited for place in own)}
 
     def ends(self, ranks: Set[int]) -> set[int]:
-        """Returns for whom ranks wait at last, be it for themselves: who waits for nobody."""
+        """Returns the last ranks on the ways of waits from `ranks`: those that wait for none."""
         seen, work = set(ranks), list(ranks)
         while work:
             for place in self.of.get(work.pop(), ()):
@@ -128,7 +128,7 @@ class Graph:
         return Suspect(cause, named, rule, certainty, tuple(support), **told)
 
     def where(self, places: Iterable[Place]) -> dict[str, Any]:
-        """Returns the call in which most ranks of places stand, and who does, for a suspect."""
+        """Returns the call in which most ranks of places stand, and these ranks, for a suspect."""
         alike = grouped(((place.group, place.call.seq, place.call.op), place) for place in places)
 
         def weight(some: list[Place]) -> tuple[int, int, int]:
@@ -215,7 +215,7 @@ def _unmet(view: View) -> dict[tuple[int, int], tuple[Group, Call]]:
     """Returns the first open message of each rank to a peer that waits for the peer.
 
     Sends meet receives in the order in which they were issued. A message is met if the peer is in
-    its other end, or in that of a later one of the same way, which numbers tell, if all have them.
+    its other end, or in a later message of the same way: numbers tell, if all have them.
     """
     opened: dict[tuple[int, int], list[tuple[Group, Call]]] = defaultdict(list)
     for rank, groups in view.of_rank.items():
@@ -228,7 +228,7 @@ def _unmet(view: View) -> dict[tuple[int, int], tuple[Group, Call]]:
         back = [call for _, call in opened.get((peer, rank), [])]
         every = [*back, *(call for _, call in own)]
         numbered = all(call.nth is not None for call in every)
-        # What is open on one side only from before this number on, the other side has completed.
+        # The other side has completed messages that are open on one side only, before this number.
         start = 0
         if back and not numbered and all(call.seq is not None for call in every):
             start = max(min(c.seq or 0 for c in back), min(c.seq or 0 for _, c in own))

@@ -1,4 +1,4 @@
-"""Finds who is waited for: whoever is awaited and waits for nobody is the culprit.
+"""Finds the culprit of a wait: the rank that others wait for and that waits for none.
 
 Progress decides, never a vote: the odd rank may be ahead.
 """
@@ -19,16 +19,16 @@ from oddrank.triage.view import View
 from oddrank.triage.words import call_of, group_text, issued
 
 _MOST_NAMED = 64
-# A wait is no stall yet if it has lasted less than so many of the rank's own longest pauses, and
-# less than so many seconds: a source may look at a healthy job.
+# A wait is a stall once it has lasted so many times the rank's own longest pause, and so many
+# seconds: before that, a source may show a healthy job.
 _PAUSES = 10.0
 _SOON = 2.0
-_MOST_APART = 4  # ranks in other calls that are told
+_MOST_APART = 4  # ranks in other calls that points name
 _MOST_DO = 2  # so many ranks that do as always make one odd that does not
 
 
 def judge(view: View) -> list[Suspect]:
-    """Returns the suspects that progress shows: mismatches first, then who is waited for."""
+    """Returns the suspects that progress shows: mismatches first, then ranks that others await."""
     if found := _mismatches(view):
         return found
     found, young = _stall(Graph(view)), _young(view)
@@ -59,7 +59,7 @@ def _young(view: View) -> float | None:
 
 
 def _stall(graph: Graph) -> list[Suspect]:
-    # Who may wait for a rank that left no evidence is not known to wait for nobody.
+    # A rank that may wait for one without evidence is no culprit: it may wait, too.
     awaited = {rank for place in graph.places for rank in place.known}
     culprits = awaited - graph.waiting - graph.vague
     # Those in calls that no record shows, as new_group(), wait as well.
@@ -121,7 +121,7 @@ def _doubt(view: View, ranks: Collection[int], call: Call | None) -> str:
     """Returns why ranks that need not show all they have open can't be named; "" if they can.
 
     A rank alone that shows nothing open is behind: were it in a message, its peer would be in a
-    call with it all the same. Of several, some may only wait for another one in messages.
+    call with it all the same. If there are several, some may only wait for another one in messages.
     """
     own = [p for rank in ranks for p in view.of_rank.get(rank, {}).values()]
     if any(progress.unseen for progress in own):
@@ -143,7 +143,7 @@ def _kind(view: View, rank: int) -> Cause:
         is_whole = all(progress.whole for progress in own)
         return causes.NOT_ENTERED if is_whole else causes.NOT_ENTERED_OR_INSIDE
     on_gpu = [p for p in own if p.open and p.backend not in ON_HOST]
-    # Of watchdogs' lines one call may be known to be open, and that later ones were issued.
+    # Watchdogs' lines may show one call as open, and that the rank issued later ones.
     later = any((p.enqueued or 0) > (p.open[0].seq or math.inf) for p in on_gpu)
     return causes.GPU_STOPPED if on_gpu and (pending > 1 or later) else causes.INSIDE_CALL
 
@@ -186,24 +186,24 @@ def _outside(view: View) -> list[Suspect]:
 
 
 def _unheard(graph: Graph) -> list[Suspect]:
-    """All that left evidence wait: for ranks without evidence, or for nobody known."""
+    """All that left evidence wait: for ranks without evidence, or for none that is known."""
     view, inside = graph.view, graph.inside
     calls = [(rank, place, call) for place in graph.places for rank, call in place.calls.items()]
-    # Who stands in a call that it never issued after the same calls, and who does as always.
+    # Ranks in a call that they never issued after the same calls, and ranks that do as always.
     unusual = {rank: place for rank, place, call in calls if call.usual is False}
     usual = {rank for rank, _, call in calls if call.usual}
     if len(unusual) == 1 and len(usual) >= _MOST_DO:
         return [_odd(graph, *unusual.popitem())]
-    # The silent ranks for whom others wait that wait for nobody else; else all of them.
+    # The silent ranks for whom ranks wait that wait for no other; else all silent ranks.
     waited: tuple[set[int], set[int]] = (set(), set())
     for own in {*graph.of.values()}:
         waited[any(p.known for p in own)].update(*(p.unheard for p in own))
     missing = waited[False] - inside or waited[True] - inside
-    # Who is in the groups is not known, but that all other ranks of the job are inside.
+    # The groups' members are unknown; all other ranks of the job are inside.
     others = set(range(view.world or 0)) - inside
     unknown = not missing and any(not group.ranks for group in graph.fronts)
     alone = others if unknown and len(others) == 1 < len(inside) else set()
-    # Who did what it never did may be odd itself: the silent one may be in that call with it.
+    # A rank in an unusual call may be odd itself: the silent one may be in that call with it.
     sure = alone or (set() if unusual else _sure(graph, missing))
     silent = sure or missing
     if not silent:
@@ -219,7 +219,7 @@ def _unheard(graph: Graph) -> list[Suspect]:
     elif not sure and len(silent) == 1:
         against = "it may itself wait for others that left no evidence"
     where = graph.where(p for p in graph.places if alone or not silent.isdisjoint(p.unheard))
-    # Where it is not sure for whom they wait, those are told who stand in one call.
+    # If the culprit is not sure, the ranks that stand in one call are named as waiting.
     waiting = view.named(sorted(inside)) if len(sure) == 1 else where["there"]
     return [graph.suspect(
         causes.NOT_ENTERED_OR_INSIDE, silent, "awaited-and-silent", int(len(sure) == 1),
@@ -281,9 +281,9 @@ def _first_source(graph: Graph, group: Group | None) -> Source | None:
 
 
 def _sure(graph: Graph, missing: Set[int]) -> set[int]:
-    """Returns the ranks that others wait for, and that can't wait for anybody themselves.
+    """Returns the ranks that others wait for, and that surely wait for no other.
 
-    If the GPU of one rank stops in a call, the others get out: so one rank alone in a call with a
+    If one rank's GPU stops in a call, the others leave the call. So one rank alone in a call with a
     silent one may itself be stuck, unless all other ranks of the job left evidence.
     """
     view = graph.view
@@ -303,8 +303,8 @@ def _sure(graph: Graph, missing: Set[int]) -> set[int]:
     found = set()
     for rank, waiting in awaiting.items():
         known = without_word <= {rank} or (rank not in alone and len(groups[rank]) >= most)
-        # Ranks issue the calls of groups that they share in one order: who waits for the rank in a
-        # call has been through all calls before it, so that the rank is not in one of these. That
+        # Ranks issue the calls of groups that they share in one order. A rank that waits for this
+        # one in a call has been through all earlier calls, so this one is in none of these. That
         # says nothing of messages, which are of two alone.
         could_wait_for = {
             member
@@ -338,7 +338,7 @@ def _mismatched(view: View, mismatch: Mismatch) -> Suspect:
     usual, *others = order
     minority = [rank for variant in others for rank in variant.ranks]
     clear = len(usual.ranks) > len(minority)
-    # Of two sides of one size, the one that did what it never did before is odd.
+    # If both sides have one size, the one that did what it never did before is odd.
     told = not clear and bool(usual.usual) and all(v.usual is False for v in others)
     points = tuple(
         Point(f"{ranks_text(v.ranks)}: {issued(v.call, mismatch.differs)}"
