@@ -15,7 +15,7 @@ from oddrank.errors import OddrankError
 from oddrank.launch import current, starter
 
 ADDRESS = "ODDRANK_CONTROL_ADDR"
-# The wire format of torch's TCPStore, that of c10d's TCPStoreBackend.hpp: the same for both of its
+# The wire format of torch's TCPStore, from c10d's TCPStoreBackend.hpp: the same for both of its
 # servers and in all torches that oddrank supports. A client says VALIDATE and a number, then sends
 # queries. A text is its length as 64 bits, then its bytes; keys begin with "/".
 _VALIDATE, _SET, _GET, _CHECK, _WAIT = 0, 1, 3, 5, 6
@@ -96,7 +96,7 @@ def leave_address(path: str, address: str) -> None:
         with open(descriptor, "w", encoding="ascii") as stream:
             stream.write(address)
         os.replace(temporary, path)
-        # What guards left that were killed before they had read it; no guard waits for so long.
+        # Files of guards that were killed before they had read them; no guard waits for so long.
         for old in file.parent.parent.glob("*/root-*"):
             with suppress(OSError):  # gone meanwhile, not ours, or its folder has records, too
                 if old.lstat().st_mtime + _OLD_SECONDS < time.time():
@@ -144,7 +144,7 @@ def put_in_store(master: tuple[str, int], key: str, value: str, seconds: float) 
 
 
 def get_from_store(master: tuple[str, int], key: str, seconds: float) -> str:
-    """Returns the key's value once somebody has set it.
+    """Returns the key's value once a process has set it.
 
     Raises:
         TimeoutError: There was none within `seconds`.

@@ -30,8 +30,8 @@ _LATELY = 5.0
 def blame(round: StageRound) -> list[Suspect]:
     """Returns the suspects of a round in the order of their faults, then of ranks.
 
-    Empty if nobody is to blame, or nobody yet: a fault may show its victims first. A round that its
-    deadline ended always has one, be it that all ranks wait.
+    Empty if no rank is to blame, or none yet: a fault may show its victims first. Never empty for a
+    round that its deadline ended, even if all ranks wait.
     """
     if round.reason == "complete":  # later faults show in the next round
         return []
@@ -202,7 +202,7 @@ def _unexplained(
 
 
 def _absent(round: StageRound, never: Sequence[int]) -> list[Suspect]:
-    """Returns the suspects among the ranks that never came, by what is known of them."""
+    """Returns the suspects among the ranks that never came, by the facts known of them."""
     unreached = [rank for rank in never if round.states[rank].unreached]
     over = round.reason == "deadline" or bool(round.limits)
     if not over and round.reason != "terminated" and len(unreached) < len(never):

@@ -60,7 +60,7 @@ PART_FAILED = Row(
 
 
 def of_round(round: StageRound, found: Sequence[Suspect], run: RunState) -> list[Finding]:
-    """Returns the findings of a round that was not completed. found: whom blame() names."""
+    """Returns the findings of a round that was not completed. found: suspects from blame()."""
     away = [one for one in found if one.rule == "others-joined"]
     excuse = _kept_away(round) if away else []
     named = {rank for one in found for rank in ranks(one.processes)}
@@ -81,7 +81,7 @@ def of_round(round: StageRound, found: Sequence[Suspect], run: RunState) -> list
 
 
 def _finding(one: Suspect, victims: Sequence[RankState], run: RunState) -> Finding:
-    """Makes the finding of a suspect by its row: who it is, where it and its victims stand."""
+    """Makes the finding of a suspect by its row: its name, and where it and its victims stand."""
     states = [run.states[rank] for rank in ranks(one.processes)]
     points, who = _known(one, states, run)
     if one.cause not in (causes.NEVER_JOINED, causes.UNREACHABLE_ROOT):
@@ -107,7 +107,7 @@ def _finding(one: Suspect, victims: Sequence[RankState], run: RunState) -> Findi
 
 
 def _known(one: Suspect, states: Sequence[RankState], run: RunState) -> tuple[list[Point], Who]:
-    """Returns what is known of a suspect besides its state, and what sentences call it."""
+    """Returns the facts known of a suspect besides its state, and its name in sentences."""
     cause, who = one.cause, run.who(ranks(one.processes)) if states else _NOBODY
     texts: list[str] = []
     if one.rule == "launcher-ended-it":

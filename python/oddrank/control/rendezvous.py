@@ -153,7 +153,7 @@ def _is_first() -> bool:
 
 
 def _look(host: str, port: int) -> str:
-    """Returns what is wrong with the address, as far as it is known within _LOOK_SECONDS."""
+    """Returns the faults of the address that can be found within _LOOK_SECONDS."""
     # The thread may still add an answer after this function has returned.
     seen = [
         f"no name server says which address {host} has:"

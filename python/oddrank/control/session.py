@@ -71,7 +71,7 @@ class Root:
         return str(self._hub.notes()[3])
 
     def go(self, stage: str, seconds: float, parameters: str = "") -> None:
-        """Let all ranks begin `stage`; its deadline is cut to what is left of the run.
+        """Let all ranks begin `stage`; its deadline is cut to the rest of the run's time.
 
         In the first one, JOIN, a rank's result is that it has joined.
         """
@@ -381,7 +381,7 @@ def _be_judge(
 
 
 def _judge(root: Root, judge: Callable[[Root], int]) -> int:
-    """Run `judge`; always ends the ranks, whatever happens in it."""
+    """Run `judge`; always ends the ranks, even if it raises."""
     code = 2
     try:
         code = judge(root)

@@ -195,7 +195,7 @@ class RunState:
         return Who("rank", named, host, self.device_of(named[0]))
 
     def signals(self) -> str:
-        """Names the signals that told ranks to end: SIGINT, or SIGINT and SIGTERM."""
+        """Names the signals by which ranks were to end: SIGINT, or SIGINT and SIGTERM."""
         seen = {s.sigterm for s in self.states.values()} & {signal.SIGINT, signal.SIGTERM}
         return " and ".join(signal.Signals(number).name for number in sorted(seen)) or "a signal"
 
@@ -227,7 +227,7 @@ class Stage(Generic[Plan, Result, Judged]):
     """One row of a command's table: plan, measurement, judgement, findings.
 
     The table does not list join, with which every command begins.
-    seconds: its own deadline, cut to what is left of the command's.
+    seconds: its own deadline, cut to the rest of the command's.
     plan: makes the ranks' context.parameters from earlier stages. With a Skip nothing is measured.
     measure: runs in every rank; returns a value that fits JSON. Only here may torch be imported.
     judge: pure, in the judge's process, once all results are there; gets them by rank. Its value

@@ -1,4 +1,4 @@
-"""The judge's side of a run: collects each stage, finds whom to blame, decides whether to go on."""
+"""The judge's side of a run: collects each stage, names suspects, decides whether to go on."""
 
 import json
 import math
@@ -240,7 +240,7 @@ class Walk:
         return True
 
     def _settle(self, stage: str, end: float) -> tuple[StageRound, list[Suspect]]:
-        """Collects until the round is complete, somebody is to blame, or its time is over."""
+        """Collects until the round is complete, a rank is to blame, or its time is over."""
         settled = False
         while True:
             round = self._root.await_stage(stage, partial(self._show, stage), _LOOK_EVERY)

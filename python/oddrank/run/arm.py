@@ -10,7 +10,7 @@ from oddrank.trace import arm as recorder
 from oddrank.trace.arm import Armed
 from oddrank.trace.packages import Packages
 
-_unwatched = False  # this process records itself, and nobody watches it yet
+_unwatched = False  # this process records itself, and no guard watches it yet
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -47,14 +47,14 @@ def arm(
     Collectives of torch.distributed are recorded from torch's import on, if `_torch` is built or
     torch is 2.14 or newer.
     watch: also starts a guard beside this rank, and on rank 0 a judge, as `oddrank run` does; call
-    it on each rank, before the training begins. stall: seconds without progress until it is told.
+    it on each rank, before the training begins. stall: seconds without progress until a report.
     json: a file for the report. on_stall: "report", "collect" or "kill".
     overhead: the share of its CPU time that a process may spend on recording; None: any. While it
     spends more, the functions with the most events are recorded less closely: by calls, in the
     stack only, or not at all. The record says which, and since when. Functions that wait stay as
     they are. A function that has become quiet is recorded as before.
 
-    Forked and spawned children are recorded too, those of ranks in files of 256 KiB. If arm() is
+    Forked and spawned children are recorded too, children of ranks in files of 256 KiB. If arm() is
     called twice, the first call counts, and the first one that watches. Without room for a file,
     the process runs unrecorded, with one warning.
     Returns a handle: a context manager and a decorator. Its remove() ends the recording; its path

@@ -1,6 +1,6 @@
-"""What to do after a verdict: start again on the same nodes, leave some out, wait, or not at all.
+"""Decides what follows a verdict: start on the same nodes, leave some out, wait, or do nothing.
 
-A pure table. Nothing here ends or starts a job: examples/slurm does, by the report's `decision`.
+A pure table. It ends or starts no job: examples/slurm does, by the report's `decision`.
 """
 
 import json
@@ -44,7 +44,7 @@ _FIELDS = get_type_hints(Attempt)
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do, and why, in one sentence. nodes: the hosts to leave out."""
+    """An action, and why, in one sentence. nodes: the hosts to leave out."""
 
     action: Action
     why: str
@@ -80,9 +80,9 @@ def decide(
 
 
 def signature(report: Report) -> str:
-    """Returns what two attempts that ended by the same have in common: not the ranks, no numbers.
+    """Returns the part of a verdict that repeats if the cause repeats: without ranks and numbers.
 
-    "" if nobody is named.
+    "" if no rank is named.
     """
     if (first := report.surest) is None:
         return ""

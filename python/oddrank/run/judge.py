@@ -1,7 +1,7 @@
 """The judge hears all guards of a job and says what went wrong.
 
-Its process belongs to no launcher, ends by itself, and nobody waits for it. If it fails, the job
-only runs unwatched.
+Its process belongs to no launcher, ends by itself, and no process waits for it. If it fails, the
+job only runs unwatched.
 """
 
 import ctypes
@@ -52,14 +52,14 @@ _THOUGHT_SECONDS = 0.5
 _LAST_SECONDS = 10.0  # after the end of rank 0's process, for the other ranks' ends
 # For the answers of all guards after a death, of a stall; more for each rank.
 _DEATH_SECONDS, _STALL_SECONDS, _RANK_SECONDS = 0.1, 2.0, 0.0005
-_LATE_SECONDS = 0.3  # for those that show who came late: a death may wait for as long
+_LATE_SECONDS = 0.3  # for the records that show late ranks: a death may wait for as long
 _LAUNCHER_SECONDS = 5.0  # for the launcher's own last words, after all ranks have ended
 # After a death, for the ends that follow from it, or came before it.
 _AGAIN_SECONDS = 0.5
 _END_SECONDS = 0.3
 _GAUGES_SECONDS = 15.0  # as often as collectors are read
 _KILL_SECONDS = 10.0  # between two orders to end all ranks
-_WORK_SECONDS = 1.0  # between the two looks that show who is at work
+_WORK_SECONDS = 1.0  # between the two looks that show which ranks work
 _STANDS = ("stall", "still-stuck")
 _VERDICTS = ("death", "stall", "corrected")  # what --on-verdict is for
 _LEVELS = ("low", "medium", "high")
@@ -70,7 +70,7 @@ _EACH_OTHER = {cause.name for cause in causes.TABLE.values() if cause.about == "
 _IN_FOLDER = 'cd "$1" && exec /bin/sh -c "$2"'
 # Guards say what changes at once. Heartbeats only show that a host is still there.
 _HEARTBEAT_MS, _SILENCE_MS = 10_000, 30_000
-# For who reads stderr slowly: if nobody does, a launcher may wait for this process to end.
+# For slow readers of stderr; without any reader, a launcher may wait for this process.
 _LAST_WORDS_SECONDS = 5.0
 _PR_SET_NAME = 15
 
@@ -98,11 +98,11 @@ class Judge:
     cascade: set[int] = field(default_factory=set)
     said: str = ""
     told: bool = False
-    """Somebody ended the whole job."""
+    """A user or a launcher ended the whole job."""
     killed: bool = False
     """The judge itself has ended all ranks."""
     evidence: dict[str, Any] | None = None
-    """What was saved, as outputs.save()."""
+    """The saved evidence, as outputs.save() returns it."""
     earlier: list[Attempt] = field(default_factory=list)
     """The attempts before this one."""
     outputs: Outputs = field(default_factory=Outputs)
@@ -114,7 +114,7 @@ class Judge:
     gauges_at: float = 0.0
     """When --prometheus's file is written anew."""
     kill_again: float = float("inf")
-    """When all guards are told once more to end their ranks."""
+    """When all guards get the order to end their ranks once more."""
     again: float = float("inf")
     """When a death is judged once more, from the ends that came after it."""
     seen: int = 0
@@ -202,14 +202,14 @@ class Judge:
         made = self._judge(snapshot, f"{ranks_text(event.ranks)} died, and nothing says why")
         if deaths.is_over(made.read.view):
             return
-        # Who got a signal before all others is the first death, not the job's end.
+        # A rank that got a signal before all others is the first death, not the job's end.
         first = any(
             f.cause == causes.DEAD.name and f.names_somebody() for f in made.report.findings
         )
         again, self.told = self.told, event.told and not first
         alone = self.settings.world["size"] == 1 and len(made.read.view.heard) < 2
         if self.told or alone:
-            # Python, or the user who ended the job, has said what there is to say.
+            # Python, or the user who ended the job, has already said why.
             if not again:
                 self._note("death", after, made)
         else:
@@ -235,9 +235,9 @@ class Judge:
             self._write()
 
     def _follows_from_stall(self, event: Event) -> bool:
-        """Returns whether ranks died because others stood: the verdict on those stays.
+        """Returns whether ranks died because others stood: the verdict on the stall stays.
 
-        Somebody ended the job that stood, or the rank, or a watchdog of ranks that waited did.
+        A user ended the standing job, or one rank; or a watchdog ended ranks that waited.
         """
         if self.report is None or not self.history or self.history[-1]["event"] not in _STANDS:
             return False
@@ -331,7 +331,7 @@ class Judge:
         hosts = {state.rank: state.host for state in states if state.host}
         clocks = late.clocks_of(snapshot, hosts, self.settings.host)
         named = self.lateness.look(late.read(snapshot), clocks)
-        if any(map(watch.has_died, states)):  # told next
+        if any(map(watch.has_died, states)):  # is reported next
             return
         if found := late.findings_of(named, snapshot, hosts):
             self.late |= {rank: finding for finding in found for rank in finding.who.ranks}
@@ -342,7 +342,7 @@ class Judge:
     def _on_end(self) -> None:
         if self.seen:
             self._correct()
-        elif self.told:  # how the others ended may show that one rank alone was told to
+        elif self.told:  # how the others ended may show that a signal ended one rank alone
             self._on_death(Event("death", told=True))
         states = self._states()
         went_on = not self.said and all(s.exit_code == 0 for s in states)
@@ -359,7 +359,7 @@ class Judge:
     def _tell_launcher(self, report: Report) -> None:
         """Has torchrun's own report of the failure show the sentence, where no rank left its own.
 
-        It reads a rank's file soon after the rank's end: that of the named one may come too late.
+        It reads a rank's file soon after the rank's end: the named rank's file may come too late.
         """
         if not (of_rank_0 := launch.error_file()):
             return
@@ -376,7 +376,7 @@ class Judge:
         threading.Thread(target=_write_new, args=(texts,), daemon=True).start()
 
     def say_again(self) -> None:
-        """Says the sentence once more, as the last line of a job that ended by what was told."""
+        """Says the sentence once more, as the last line of a job that ended by that fault."""
         restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "")
         if not self.said or (restarts.isdecimal() and int(restarts) > self.settings.restart):
             return
@@ -407,7 +407,7 @@ class Judge:
         read.folder = f"{self.settings.folders[0]}/"
         made = triage.made(read)
         ranks = awaited(made.data["suspects"], states, read.view.activities.values())
-        # Guards in contact that have not answered yet, over a link that loses packets, name nobody.
+        # Guards in contact that have not answered yet, over a link that loses packets, blame none.
         mute = {s.rank for s in states if watch.is_heard(s)} - {s.rank for s in snapshot.seen}
         if not _is_paused(made) and all(mute >= {*f.who.ranks} > set() for f in made.findings):
             made = Report.of("run", world, made.data, [], complete=False, why=otherwise)
@@ -427,7 +427,7 @@ class Judge:
         if event not in _VERDICTS or not options["on_verdict"]:
             return
         command = options["on_verdict"].replace("{report}", shlex.quote(options["json"] or ""))
-        try:  # nobody waits for it
+        try:  # not waited for
             subprocess.Popen(
                 ["/bin/sh", "-c", _IN_FOLDER, "sh", self.settings.cwd, command],
                 stdin=subprocess.DEVNULL, stdout=_STDERR, start_new_session=True,
@@ -436,7 +436,7 @@ class Judge:
             say.lines([f"--on-verdict {command!r} was not started: {error}"])
 
     def _note(self, event: str, after: float, made: Judged | None, summary: str = "") -> None:
-        """Adds to the history that the report has. summary: if not that of the report."""
+        """Adds to the history in the report. summary: if it differs from the report's."""
         if made is not None:
             self.report, self.read = made.report, made.read
         summary = summary or (self.report.summary if self.report else "")
@@ -602,7 +602,7 @@ def main(arguments: Sequence[str]) -> None:
     listener = int(arguments[0])
     _native.core().ignore_launchers_signals()
     ctypes.CDLL(None).prctl(_PR_SET_NAME, b"oddrank-judge", 0, 0, 0)
-    # Of what rank 0 has open stderr and the listener stay: a launcher may wait for the rest.
+    # Only stderr and the listener stay open of rank 0's files: a launcher may wait for the rest.
     children.close_all_but(listener)
     os.set_inheritable(listener, False)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -630,7 +630,7 @@ def _watch(settings: Settings, listener: int, address: str) -> None:
         listener, settings.world["size"], token, settings.host, FOREVER, _HEARTBEAT_MS,
         _SILENCE_MS,
     )  # fmt: skip
-    if settings.publish and (master := launch.current().master):  # nobody waits for the thread
+    if settings.publish and (master := launch.current().master):  # the thread is not joined
         arguments = (master, store_key(settings.restart), address, FOREVER)
         threading.Thread(target=put_in_store, args=arguments, daemon=True).start()
     # Modules stay. Snapshots of 10,000 ranks are objects enough to walk.

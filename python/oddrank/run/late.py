@@ -1,11 +1,11 @@
 """Finds ranks that stay late, from the collectives in the records of a running job.
 
 The rule is in oddrank.peers. A rank's own time runs from the last begin or end of any of its
-collectives and messages to the next begin: what it waits for in between is not its own.
+collectives and messages to the next begin: waits in between are not its own time.
 
-Of a rank that uses a device only calls count whose time there is known (trace/device_times.py): a
-host that waits for its GPU waits for other ranks, too. All ranks leave a call at about the same
-time, so the one that came last has spent the shortest time in it, whatever their clocks say.
+If a rank uses a device, only calls count whose time there is known (trace/device_times.py): a host
+that waits for its GPU waits for other ranks, too. All ranks leave a call at about the same time, so
+the one that came last has spent the shortest time in it, even if clocks differ.
 """
 
 import functools
@@ -203,9 +203,9 @@ def _tracks_on_device(calls: Sequence[Collective]) -> dict[_Key, _Track]:
 
 
 def _as_arrivals(points: Sequence[Sequence[_Point]], calls: int) -> list[list[_Point]]:
-    """Turns times in a device's calls to arrivals at calls that all ranks leave together.
+    """Turns times inside a device's calls into arrivals at calls that all ranks leave together.
 
-    The first rank's clock stands for all. calls: of the group, from the first to the last.
+    Takes the first rank's clock for all ranks. calls: of the group, from the first to the last.
     """
     ends = [point.begin for point in points[0]]
     period = (ends[-1] - ends[0]) / 1e3 / calls
@@ -222,7 +222,7 @@ def _as_arrivals(points: Sequence[Sequence[_Point]], calls: int) -> list[list[_P
 
 @functools.cache
 def _is_together(op: str) -> bool:
-    """Returns whether no rank gets out before all are in: else nobody waits for a late one."""
+    """Returns whether no rank gets out before all are in: else no rank waits for a late one."""
     return op_name(op).startswith(TOGETHER)
 
 
@@ -304,7 +304,7 @@ class Lateness:
     def look(
         self, histories: Mapping[int, Sequence[Collective]], clocks: Clocks
     ) -> list[tuple[Kind, Late]]:
-        """Compares the arrivals of a report. Returns who is late and never was, the latest first.
+        """Compares the arrivals of a report. Returns ranks that are newly late, the latest first.
 
         histories: the newest collectives of each rank.
         """

@@ -10,7 +10,7 @@ STALL = 60.0
 """Seconds without any progress that are a stall, by default."""
 Action = Literal["report", "collect", "kill"]
 REPORT, COLLECT, KILL = ACTIONS = get_args(Action)
-"""What to do at a stall: say it; save the evidence, too; then end all ranks."""
+"""Actions at a stall: say it; save the evidence, too; then end all ranks."""
 
 
 @dataclass(frozen=True)

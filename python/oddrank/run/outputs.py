@@ -45,7 +45,7 @@ class Outputs:
         """File -> the pid of a child that its file system still holds."""
 
     def write(self, works: Mapping[str, Callable[[], object]]) -> list[str]:
-        """Calls the function of each file that it writes; returns what is new of those that failed.
+        """Calls each file's function, which writes it; returns the new failures as sentences.
 
         A file is left alone while a child of an earlier call hangs at it.
         """
@@ -104,7 +104,7 @@ def _hangs(pid: int) -> bool:
 
 
 def leave_states(snapshot: Snapshot, folder: Path) -> None:
-    """Leaves there how ranks were, and ended, as their guards saw it: soon nobody can see it."""
+    """Writes how ranks were, and ended, as their guards saw it: guards end soon."""
 
     def write(_: Say) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -173,10 +173,10 @@ def gauges(
     report: Report | None,
     now: float,
 ) -> str:
-    """Returns what the judge knows of a running job, for Prometheus's textfile collector.
+    """Returns the judge's view of a running job, for Prometheus's textfile collector.
 
     quiet: seconds since each living rank moved. late: by how many seconds a rank is late. events:
-    what was told until now. report: None: nothing has happened. now: seconds since 1970.
+    the events said so far. report: None: nothing has happened. now: seconds since 1970.
     """
     came = [state for state in ranks if state.contact != "never"]
     host_of = {s.rank: s.host for s in ranks}

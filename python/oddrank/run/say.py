@@ -26,8 +26,8 @@ _last: dict[str, Any] = {"line": "", "size": 0}
 def lines(texts: Sequence[str]) -> None:
     """Writes lines, the first one with oddrank's name, in one piece; waits only a moment for that.
 
-    An empty line comes before: a progress bar may have left the last one open. Nobody may read the
-    pipe, and a file system may not answer: a thread of its own writes.
+    An empty line comes before: a progress bar may have left the last one open. The pipe may have no
+    reader, and a file system may not answer: a thread of its own writes.
     """
     made = [f"oddrank: {texts[0]}", *(f"  {text}" for text in texts[1:])]
     _last["line"] = made[-1]
@@ -67,7 +67,7 @@ def wait_written(seconds: float) -> bool:
 def _write_all() -> None:
     while True:
         text = _unwritten.get()
-        with suppress(OSError):  # nobody reads it any more
+        with suppress(OSError):  # the reader is gone
             while text:
                 try:
                     text = text[os.write(_STDERR, text) :]

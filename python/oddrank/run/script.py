@@ -27,7 +27,7 @@ _TORCHS_HANDLER = "torch.utils.data._utils.signal_handling"
 def script(path: str, arguments: Sequence[str]) -> NoReturn:
     """Runs `path` as __main__ and ends as Python would. OddrankError if there is no such file.
 
-    sys.argv, sys.path[0], __main__, the exit code and tracebacks are those of `python path ...`.
+    sys.argv, sys.path[0], __main__, the exit code and tracebacks are as with `python path ...`.
     """
     if not os.path.isfile(path):
         raise OddrankError(f"there is no script {path!r}: name a file, or -m and a module")

@@ -26,7 +26,7 @@ class Snapshot:
     """All ranks at a moment."""
 
     work: Mapping[int, Work]
-    """Of those whose guards have answered."""
+    """Rank -> its work, if its guard has answered."""
     asked: float
     answered: float
     """Unix times between which the guards looked."""
@@ -71,7 +71,7 @@ class Taker:
         now, since_boot = time.time(), time.monotonic()
         ranks = self._ranks()
         gone = self._gone_hosts(ranks, lambda rank: since_boot - ended.get(rank, since_boot))
-        for state in ranks:  # as they are now: who ended meanwhile has said how
+        for state in ranks:  # as they are now: a rank that ended meanwhile has its end in it
             found = answers.get(state.rank) or self._earlier(state)
             if found is not None:
                 self._last[state.rank] = {**found, "progress": state.progress, "workers": ()}
@@ -83,8 +83,8 @@ class Taker:
                 )
             else:
                 continue
-            # One clock for all ends: which rank was first shows who follows from whom. A rank that
-            # is gone, and of whose end nobody has heard yet, has ended after all others.
+            # One clock for all ends: their order shows which one followed from which. A rank that
+            # is gone, and whose end no guard has reported yet, has ended after all others.
             ago = since_boot - ended.get(state.rank, since_boot)
             taken.seen.append(replace(one, ended=now - ago) if one.state in GONE else one)
             if found is not None and found["record"]:
@@ -103,7 +103,7 @@ class Taker:
             return last
         if (own := self._own(state)) is not None:
             return own
-        # It lived then. What it has done since nobody knows; how it ended its guard has said.
+        # It lived then. Its later doings are unknown; its guard has said how it ended.
         if last is None or not has_ended(state) or last["progress"] != state.progress:
             return None
         return last | {"letter": "", "wait_status": -1, "realtime_ns": time.time_ns()}
@@ -121,7 +121,7 @@ class Taker:
         return {host for host, each in gone.items() if len(each) > 1 and all(each)}
 
     def _forget(self) -> None:
-        """Forgets records, those of the living first, so that all together are not too large."""
+        """Forgets records, first of ranks that live, so that all together are not too large."""
         size = sum(len(found["record"]) for found in self._last.values())
         for rank in sorted(self._last, key=lambda rank: _is_over(self._last[rank])):
             if size <= MOST_KEPT:
@@ -205,9 +205,9 @@ def _is_over(found: Mapping[str, Any]) -> bool:
 def awaited(
     found: Iterable[Mapping[str, Any]], ranks: Iterable[RankState], activities: Iterable[Activity]
 ) -> dict[int, Awaited]:
-    """Returns the ranks that a report's suspects are; all that live if it names nobody.
+    """Returns the ranks that a report's suspects are; all that live if it names none.
 
-    Of a script that starts its ranks itself: the script. Its guard sees the work of all of them.
+    For a script that starts its ranks itself: the script. Its guard sees the work of all of them.
     """
     named = {
         process["rank"]: suspect["leaf_class"] in _WAITS

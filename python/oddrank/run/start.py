@@ -1,4 +1,4 @@
-"""Starts this rank's guard, and on rank 0 the judge: processes that outlive it, children of nobody.
+"""Starts this rank's guard, and on rank 0 the judge: processes that outlive it, not its children.
 
 The rank keeps nothing of them: no child, thread, descriptor, signal handler or page. Whatever fails
 here is one warning, and the job runs unwatched.
@@ -29,7 +29,7 @@ from oddrank.trace import device_times
 from oddrank.trace.arm import warn
 
 FOREVER = 10 * 365 * 86400.0
-"""Rank 0 may import torch for long before its store comes. Who asks for it ends with the job."""
+"""Rank 0 may import torch for long before its store comes. A guard that asks ends with the job."""
 _PROGRAM = "oddrank-guard"
 _TO_DETACH = 120.0  # seconds that a guard may take until it runs by itself
 # Resolves how long this job's own pauses are. A guard looks once a second.
@@ -44,7 +44,7 @@ _DETACHED = ("/bin/sh", "-c", '"$@" &', "sh")
 
 @dataclass(frozen=True)
 class Settings:
-    """What the judge is told. pid, started: of rank 0's process."""
+    """The judge's settings. pid, started: of rank 0's process."""
 
     pid: int
     started: int
@@ -61,7 +61,7 @@ class Settings:
     publish: bool
     """Other hosts find the address by torch's store."""
     cwd: str
-    """Of rank 0's process."""
+    """The working folder of rank 0's process."""
 
     @property
     def job(self) -> str:
@@ -70,7 +70,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class GuardOptions:
-    """What a guard is told: the fields of WatchOptions in csrc/run/program_guard.cpp."""
+    """A guard's settings: the fields of WatchOptions in csrc/run/program_guard.cpp."""
 
     pid: int
     rank: int = 0
@@ -82,7 +82,7 @@ class GuardOptions:
     host: str = ""
     launcher: str = ""
     address: str = ""
-    """Of the root, for its own guard, or given by the user; "": to be found."""
+    """The root's address, for its own guard, or given by the user; "": to be found."""
     rendezvous_file: str = ""
     fetcher: Sequence[str] = ()
     records: Sequence[str] = ()

@@ -1,7 +1,7 @@
 """Decides when a job has died or stands still: a pure state machine over its ranks' states.
 
 Guards report transitions only (csrc/run/program_guard.cpp): a rank is `quiet` once nothing has
-moved for some seconds, and `moving` again at once. Who is to blame is triage's business.
+moved for some seconds, and `moving` again at once. triage decides which rank is to blame.
 """
 
 import signal
@@ -12,49 +12,49 @@ from typing import Any, Literal
 from oddrank.control.stages import RankState
 from oddrank.triage.facts import GONE
 
-# So many times the longest pause that this job makes again and again is a stall, if that is longer
-# than --stall. One long pause is no habit: a checkpoint that is loaded, a first compilation.
+# A stall is longer than --stall, and than so many times the longest pause that this job has made
+# twice. One long pause is no habit: a checkpoint that is loaded, a first compilation.
 _TIMES_USUAL = 3.0
-# So many times as long may it take until the first step, and while those who are awaited work.
+# It may take so many times as long until the first step, and while awaited ranks work.
 PATIENCE = 10.0
-# Told to end by a launcher or a user, mostly all ranks at once: nobody is first.
+# Signals by which a launcher or a user ends mostly all ranks at once: no rank is first.
 _TOLD_TO_END = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _TOLD_SECONDS = 2.0
 _STILL_SECONDS = 600.0
 _FAULT_SECONDS = 3.0  # a fault that the root knows of for longer is an earlier one
 
-# What a process must use in a second to be at work: less is heartbeats and logging.
+# A process that uses less in a second is not at work: heartbeats and logging use less.
 _CPU = 0.2
 _BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class Event:
-    """What has happened to a job.
+    """An event of a job.
 
     death: ranks have died, and none before. cascade: more have died after them. stall: no rank has
-    moved for `seconds`. still: a stall that was told goes on. moved: it is over, and took
-    `seconds`. end: every rank has ended, or nothing is known of it any more.
+    moved for `seconds`. still: a reported stall goes on. moved: it is over, and took `seconds`.
+    end: every rank has ended, or all contact to it is lost.
     """
 
     kind: Literal["death", "cascade", "stall", "still", "moved", "end"]
     ranks: tuple[int, ...] = ()
     seconds: float = 0.0
     told: bool = False
-    """Of a death: somebody ended the whole job."""
+    """At a death: a user or a launcher ended the whole job."""
     last: bool = False
-    """Of a stall: say so even if nobody can be named."""
+    """At a stall: report it even if no rank can be named."""
     started: bool = True
-    """A rank had made a step or a collective. Then the last stall names who is at work, too.
-    Without one, steps may be what the job never makes, or nobody records."""
+    """A rank had made a step or a collective. Then the last stall names ranks at work, too.
+    Without one, the job may never make steps, or not record them."""
 
 
 @dataclass
 class _Rank:
-    """What is remembered of a rank. Times are on the clock of feed(); 0: not yet."""
+    """The state kept of a rank. Times are on the clock of feed(); 0: not yet."""
 
     key: tuple[Any, ...] = ()
-    """What its guard said last."""
+    """Its guard's last message."""
     progress: int = 0
     paused: bool = False
     """It waited on purpose when its guard spoke last."""
@@ -70,24 +70,24 @@ class Watch:
     began: float
     stall: float
     longest: tuple[float, float] = (0.0, 0.0)
-    """The two longest pauses of the whole job that were over before they were told to the user."""
+    """The two longest pauses of the whole job that ended before they were reported to the user."""
     _ranks: dict[int, _Rank] = field(default_factory=dict)
     _since: float | None = 0.0
     """Since when no rank moves; None: one does."""
     _again: float | None = None
-    """When a rank first moved after a stall that was told."""
+    """When a rank first moved after a reported stall."""
     _started: bool = False
     _told: bool = False
-    """The present stall was told to the user."""
+    """The present stall was reported to the user."""
     _looks: int = 0
     _paused: bool = False
     """A rank was paused on purpose since the job stands: how long it stood says nothing."""
     _next_still: float = 0.0
     _dead: set[int] = field(default_factory=set)
     _told_to_end: bool = False
-    """Somebody ended the job: a launcher may wait long for ranks that do not end."""
+    """A user or a launcher ended the job: a launcher may wait long for ranks that do not end."""
     _dead_told: int = 0
-    """Of the dead: so many had died when the stall was told."""
+    """Number of dead ranks when the stall was reported."""
     _ended: bool = False
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class Watch:
         return self._since is None and not self._dead
 
     def tell(self) -> None:
-        """Notes that the present stall was told: from now on its age and its end count."""
+        """Notes that the present stall was reported: from now on its age and its end count."""
         self._told, self._dead_told = True, len(self._dead)
 
     def excuse(self, now: float) -> None:
@@ -135,7 +135,7 @@ class Watch:
             return []
         before = self._started
         moves = [self._note(now, s, self._ranks.setdefault(s.rank, _Rank())) for s in states]
-        # Once all are gone, nobody comes any more to show that a death is one of many.
+        # Once all are gone, no rank comes any more to show that a death is one of many.
         lost = any(s.contact in ("never", "silent") for s in states)
         goes_on = any(is_heard(s) and not has_ended(s) for s in states)
         over = any(s.contact != "never" for s in states) and not lost and not goes_on
@@ -150,7 +150,7 @@ class Watch:
             found += self._go_on(now, healthy=before)
         elif goes_on:
             found += () if self._told_to_end or self._again is not None else self._stand(now)
-        else:  # nobody is heard: a stall can't be told from a cut cable
+        else:  # no guard is heard: a stall and a cut cable look the same
             self._since = now
         if over:
             self._ended = True
@@ -185,7 +185,7 @@ class Watch:
             self._dead |= {s.rank for s in new}
             yield Event("cascade", _ranks(new))
             return
-        # Of whom nobody saw how it ended, its parent was faster: it may have been well.
+        # If no guard saw how a rank ended, its parent was faster: it may have been well.
         seen = [s for s in new if (s.signal, s.exit_code) != (None, None)]
         first = [s for s in seen if _signal(s) not in _TOLD_TO_END]
         if not first:
@@ -194,7 +194,7 @@ class Watch:
             first = [s for s in old if _signal(s) in _TOLD_TO_END or not over]
         if not first:
             return
-        # Nobody interrupts one rank of many. Others may not end of it: they wait in C++.
+        # No user interrupts one rank of many. Others may not end of it: they wait in C++.
         signals = {*map(_signal, first)}
         told = signals <= _TOLD_TO_END and (over or len(first) > 1 or signal.SIGINT in signals)
         self._dead |= {s.rank for s in new}
@@ -236,7 +236,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Work:
-    """What a process and its descendants had done when a guard looked.
+    """The work that a process and its descendants had done when a guard looked.
 
     started: of the process, in clock ticks since boot.
     """
