@@ -74,7 +74,7 @@ def smallest_effect(arrivals: Mapping[int, Arrival]) -> float | None:
 
 
 NAME, RECHECK = "arrival", "arrival_recheck"
-_Result: TypeAlias = "dict[str, Any] | None"  # None: one rank, or clocks that could not be compared
+_Result: TypeAlias = "dict[str, Any] | None"  # None for one rank, or without comparable clocks
 # The maximum stays what it is however often it is reduced in place; a sum would grow.
 _CASE = Case("all_reduce", "float32", 4, "max")
 _WARMUP = 20
@@ -162,7 +162,7 @@ def _run(group: Group, operation: Operation, timestamps: Timestamps, count: int)
 
 
 def _judge(run: RunState, results: Mapping[int, _Result]) -> list[Finding]:
-    """Returns the findings if there is no recheck; else those of `_judge_recheck` replace them."""
+    """Returns the findings if there is no recheck; else `_judge_recheck`'s replace them."""
     return [_late(run, one, LATE_ONCE) for one in late_ranks(_read(results))]
 
 

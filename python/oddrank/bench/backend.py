@@ -28,7 +28,7 @@ class Block:
 
     mean: from the first one's begin to the last one's end, for each. A back end that queues does
     not look at its queue meanwhile: an event between short iterations would lengthen them. samples:
-    single iterations; on GPUs others than those of the mean, if they are short.
+    single iterations; on GPUs other ones than the mean's, if they are short.
     """
 
     mean: float

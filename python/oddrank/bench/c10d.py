@@ -210,7 +210,7 @@ class _Operation:
         return islice(self._in_turn, n)
 
     def _queued(self, n: int, each: bool) -> tuple[float, list[float]]:
-        """Returns the microseconds of `n` runs and, if wanted, those of each.
+        """Returns the microseconds of `n` runs and, if wanted, of each run.
         A run before the first event keeps the GPU busy while the host queues the others."""
         marks = n if each else 1
         events = [self._group.torch.cuda.Event(enable_timing=True) for _ in range(marks + 1)]

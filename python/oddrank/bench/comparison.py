@@ -100,7 +100,7 @@ def _are_times(value: Any) -> bool:
     return few and None not in value and all(map(_is_figure, value))
 
 
-# What a member must be, in words, and the test for it.
+# The required type of a member, in words, and the test for it.
 _Kind = tuple[str, Callable[[Any], bool]]
 _OBJECT: _Kind = "an object", lambda value: isinstance(value, dict)
 _LIST: _Kind = "a list", lambda value: isinstance(value, list)
@@ -376,7 +376,7 @@ def report(found: RunComparison, a: Saved, b: Saved) -> Report:
 
 
 def _finding(verdict: str, rows: Sequence[Compared], total: int, a: str, b: str) -> Finding:
-    """Returns the finding of rows of B that are WRONG, SLOWER or UNSURE against those of A."""
+    """Returns the finding on rows of B that are WRONG, SLOWER or UNSURE against A's rows."""
     worst, row = max(rows, key=lambda row: row.ratio or 0.0), _FINDINGS[verdict]
     return row.found(
         Who("file", device=b if row.condition != "unknown" else None),

@@ -1,4 +1,4 @@
-"""The data of a sweep: the ranks' devices and links, rows, and what is wrong in them."""
+"""The data of a sweep: the ranks' devices and links, rows, and faults in them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Row:
     as its slowest rank; stalls show here, and jitter makes them longer than the mean. error: half
     the 95 % confidence interval of the median, relative to it. samples_us: these iterations, in
     their order, evenly thinned. groups: with --split each group's ranks and figures; then the row's
-    own figures are those of the slowest group, and n is the ranks of one group.
+    own figures are the slowest group's, and n is the ranks of one group.
     """
 
     backend: str

@@ -92,7 +92,7 @@ ARRIVALS = 0.4
 
 The later a rank is, the longer its iterations take. If too few fit, a rank that
 seems late is shown and not named."""
-LEAST = 0.08  # fewest seconds of a pass, whatever the budget
+LEAST = 0.08  # fewest seconds of a pass, even if the budget is shorter
 BUDGET, DEADLINE = 60.0, 300.0
 """Defaults in seconds; a longer budget or many cases lengthen the deadline."""
 _FIXED_BYTES = 1 << 20  # a run without data takes about as long as moving so many bytes

@@ -156,7 +156,7 @@ def draw_curves(picture: Picture) -> Any:
 def _draw_curve(
     picture: Picture, left: Any, right: Any, curve: Sequence[Row], style: Mapping[str, Any]
 ) -> Any:
-    """Draws both lines and returns that of the times. p99 is the dotted one.
+    """Draws both lines and returns the line of times. p99 is the dotted one.
     Bands of several curves would blend into colours that no legend has."""
     rates = [(row, rate) for row in curve if (rate := getattr(row, f"{picture.bandwidth}_GBps"))]
     times = [(row, row.mean_us) for row in curve if row.mean_us]

@@ -132,7 +132,7 @@ def joined(
     groups: Sequence[tuple[int, ...]],
     passes: Sequence[Sequence[Sequence[float]]],
 ) -> Row:
-    """Returns the row of a case from those of its groups: the slowest one's, with all figures.
+    """Returns the row of a case from its groups' rows: the slowest one's, with all figures.
 
     passes: times of each pass, by group.
     """
@@ -184,7 +184,7 @@ def slow_group(run: RunState, rows: Sequence[Row]) -> list[Finding]:
 
 def _finding(run: RunState, by: float, number: int, slow: Sequence[Row], cases: int) -> Finding:
     """Names the group that takes longer by the share `by` in `slow` of all cases.
-    Of two groups no third one tells what is usual."""
+    With two groups, no third one shows which time is usual."""
     row = slow[-1]
     own, who = row.groups[number], run.who(row.groups[number]["ranks"])
     others = [group["median_us"] for i, group in enumerate(row.groups) if i != number]

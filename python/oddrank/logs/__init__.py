@@ -1,1 +1,1 @@
-"""Who wrote which line of a log: split, merge, first-error."""
+"""Finds the writer of each line of a log: split, merge, first-error."""

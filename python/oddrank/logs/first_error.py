@@ -27,7 +27,7 @@ from oddrank.triage.words import call_text, place_text
 _KINDS = [kind for kind in kinds.KINDS
           if kind.name in ("kubectl", "launcher", "tracebacks", "watchdog")]  # fmt: skip
 Basis = Literal["time", "line", "unknown"]
-# What a row is, as the list says it.
+# Kind of a row -> its words in the list.
 _WHY = {
     "own": "", "unlike": "was sent another size than expected", "lost": "lost a peer",
     "waited": "timed out waiting for others", "ended": "",
@@ -73,7 +73,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Told:
-    """What the logs say: failures in the order that `basis` gives."""
+    """Failures in logs, in the order that `basis` gives."""
 
     failures: list[Said]
     basis: Basis
@@ -86,7 +86,7 @@ def read(logs: Sequence[Source], notes: Notes) -> Told:
     items = [source.item for source in logs]
     own = Notes()
     facts = [fact for *_, found in kinds.read(items, own, _KINDS) for fact in found]
-    # Of a log without a failure it says that it found nothing.
+    # A note on a log without a failure only says that it found nothing.
     notes.lines += [line for line in own.lines if "left out" in line]
     triage = report.judge({"": facts}, items, notes, {})
     seen = triage.view
@@ -158,7 +158,7 @@ def _time(time: float | None) -> float:
 
 
 def lines(told: Told, most: int) -> Iterator[str]:
-    """Yields the list: when, who, what, where. `~`: not known to be after the line above."""
+    """Yields the list: time, rank, error, place. `~`: not known to be after the line above."""
     words = {
         "time": "in order of time",
         "line": "in order of lines, which name no times",

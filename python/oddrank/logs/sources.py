@@ -1,4 +1,4 @@
-"""Opens logs, and says who wrote a line: what all commands of `oddrank logs` share."""
+"""Opens logs, and finds the writers of lines: shared by all commands of `oddrank logs`."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -65,7 +65,7 @@ def empty_folder(folder: str) -> Path:
 
 
 def merge(logs: Sequence[Source], fd: int, *, strip: bool, clean: bool) -> dict[str, Any]:
-    """Writes all lines to a descriptor by time, each behind who wrote it; returns the data."""
+    """Writes all lines to a descriptor by time, each behind its writer; returns the data."""
 
     def label(number: int, writer: tuple[Any, ...]) -> str:
         says_it = writer[0] is not None and not strip

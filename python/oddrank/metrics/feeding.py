@@ -80,8 +80,8 @@ class Logs:
         yield
 
     def follow(self, seconds: float, told: Sequence[int]) -> Iterator[None]:
-        """Reads what is there, then what is appended. Yields after each look.
-        Ends after so many seconds, or at a signal: what has come until then is read."""
+        """Reads the lines in the file, then appended ones. Yields after each look.
+        Ends after so many seconds, or at a signal: lines that have come until then are read."""
         for _ in self.read():
             yield
             if told:

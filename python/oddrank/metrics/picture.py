@@ -126,7 +126,7 @@ def _smoothed(values: Sequence[float]) -> list[float]:
 def _marks(
     suspects: Sequence[Mapping[str, Any]], report: Report
 ) -> list[tuple[int, Mapping[str, Any], str]]:
-    """Returns the number, suspect and sentence of what is marked, in the order of iterations."""
+    """Returns number, suspect and sentence of each mark, in the order of iterations."""
     unit = report.data["throughput"]["unit"]
     logs = [""] * (1 + max((each["file"] for each in suspects), default=0))
     said = [(each, one(each, logs, unit)) for each in suspects if each["kind"] != "restart"]

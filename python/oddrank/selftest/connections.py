@@ -224,7 +224,7 @@ class Listeners:
     """Listens at an ephemeral port on each address, in threads, for so many seconds.
 
     Not in the stages: they end at different times on different nodes, and a node that has made its
-    own attempts must still answer those of others.
+    own attempts must still answer other nodes' attempts.
     """
 
     def __init__(self, addresses: Iterable[str], seconds: float) -> None:

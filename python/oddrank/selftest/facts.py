@@ -1,6 +1,6 @@
 """The facts that ranks are compared by: how one is read, and what a difference in it means.
 
-Of a rank's host: processors, memory, limits, GPUs, network and software.
+Facts of a rank's host: processors, memory, limits, GPUs, network and software.
 """
 
 import ctypes

@@ -69,7 +69,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Judgement:
-    """all_closed: no attempt succeeded. scattered: failures without a pattern; nobody is named.
+    """all_closed: no attempt succeeded. scattered: failures without a pattern; no node is named.
     groups: nodes that reach each other, if there are several such groups."""
 
     nodes: tuple[Node, ...] = ()

@@ -2,7 +2,7 @@
 
 A rank is compared with the others of its class, and a node, by the medians of its ranks, with the
 other nodes: ranks that are slow because they share a node are named as that node. The first
-measurement names nobody: ranks that may lie beyond the line measure again, beside ranks that do
+measurement names no rank: ranks that may lie beyond the line measure again, beside ranks that do
 not. Only ranks that surely lie beyond the line in the recheck are named.
 """
 

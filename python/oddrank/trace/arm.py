@@ -29,7 +29,7 @@ _DEFAULT_MB = 4
 _KEEP_JOBS = 3
 _LARGEST = 2**31 - 1
 _LONGEST_MESSAGE = 191  # bytes in a record
-_LEAST_BEFORE = 100  # of a message, before that of the exception that it was raised after
+_LEAST_BEFORE = 100  # of a message, before the message of the exception that it was raised after
 _LONGEST_FILE, _LONGEST_NAME, _LONGEST_THREAD = 120, 80, 32  # of the place of an exception
 # Modules whose frames a warning skips: also under `with armed:`, a decorator and NicerTrace.run().
 _OURS = {"oddrank.trace.arm", "oddrank.trace.nicer", "oddrank.run.arm", "oddrank.run.start"}
@@ -121,7 +121,7 @@ def _begin(
     megabytes = _megabytes()
     folders = [str(folder) for folder in job.base_folders()]
     stdlib, installed = packages_.roots()
-    # What a script sets for its ranks, as MASTER_PORT, makes no other job of them.
+    # Variables that a script sets for its ranks, as MASTER_PORT, make no other job of them.
     name = (is_child and os.environ.get(job.INHERITED)) or job.job_name()
     if not is_child:
         for folder in folders:
@@ -178,7 +178,7 @@ def _tell_children(arms: _ArmChild | None) -> None:
 def is_worker() -> bool:
     """Returns whether multiprocessing started this process, and it is no rank of its own.
 
-    Ranks of mp.spawn have given themselves a RANK; workers that load data inherit that of theirs.
+    Ranks of mp.spawn have given themselves a RANK; workers that load data inherit their rank's.
     While a spawned child imports its parent's script, parent_process() is not set yet.
     """
     process = sys.modules.get("multiprocessing.process")
@@ -236,7 +236,7 @@ def _watch_end() -> None:
         register(_script_has_ended)
     atexit.register(pause := _native.core().trace_pause_sampler)
     os.register_at_fork(before=pause, after_in_parent=_native.core().trace_resume_sampler)
-    if sys.version_info < (3, 13):  # later ones tell nobody which exception it was
+    if sys.version_info < (3, 13):  # later versions do not pass the exception on
         collectives.after_import("multiprocessing.util", _watch_children)
     earlier = threading.excepthook
 
@@ -260,7 +260,7 @@ def _watch_children(util: ModuleType) -> None:
     def watch(_: object = None) -> None:
         util.Finalize(None, _child_ends, exitpriority=0)
 
-    util.register_after_fork(_child_ends, watch)  # forked ones forget what is there before
+    util.register_after_fork(_child_ends, watch)  # forked ones forget earlier callbacks
     watch()
 
 
@@ -296,7 +296,7 @@ def _place_of(traceback: TracebackType | None, then: str = "") -> str:
 
 
 def _first_line(raised: BaseException | None) -> str:
-    """Returns the first line of its message, and that of what it was raised after; or "".
+    """Returns its message's first line, and the one of the exception before it, if any; or "".
     torch raises a worker's exception again, with its traceback as message: the last line counts."""
     with suppress(Exception):
         text = str(raised if raised is not None else "").strip()

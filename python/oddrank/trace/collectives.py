@@ -45,8 +45,8 @@ class Collective(NamedTuple):
     group: str  # name of the process group, the same on all its ranks
     seq: int | None
     """The number among the group's collectives, the same on all its ranks; None: not issued to the
-    end, or not numbered. Of send and recv: the number among those from the sender to the receiver,
-    the same on both; None of a recv after one from any rank."""
+    end, or not numbered. For send and recv: the number among the messages from sender to receiver,
+    the same on both; None for a recv after one from any rank."""
     op: str  # c10d's name: allreduce_, _allgather_base_, send, ...
     bytes: int
     """Bytes that this rank puts in (broadcast, scatter, recv: that it gets); 0 for barriers."""

@@ -23,7 +23,7 @@ EVERY = "ODDRANK_DEVICE_TIMES"
 _LEAST, _MOST = 0.01, 86400.0
 _KEPT = 256  # as a record does
 _ROLES = {"send": 2, "recv": 3}  # Role in csrc/trace/format/format.hpp
-# torch's older recorder, of NCCL alone, and that of all other back ends.
+# torch's older recorder, of NCCL alone, and the one for all other back ends.
 _DUMPS = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
 _RUNTIMES = ("cuda", "hip")
 _THREADS_OWN = 1  # cudaStreamCaptureModeThreadLocal

@@ -61,7 +61,7 @@ def find(paths: Iterable[str] = ()) -> Found:
     """Finds the records that `paths` name; by default, those of this user's newest job here.
 
     paths: record files, folders of one or more jobs, folders from `oddrank run -o` or `collect`,
-    names of jobs on this host or their beginnings, or numbers of ranks: of what is named before
+    names of jobs on this host or their beginnings, or numbers of ranks: of the records named before
     them, else of the newest job.
     Raises OddrankError if there is no record.
     """
@@ -73,7 +73,7 @@ def find(paths: Iterable[str] = ()) -> Found:
     lacking: list[str] = []
     closed: list[Path] = []
     present: list[Job] = []
-    # What names have, and the ranks whose numbers are behind these.
+    # The records that names have, and the ranks whose numbers follow these names.
     groups: list[tuple[list[Path], set[int]]] = []
     is_part = False
     for name in names:

@@ -127,7 +127,7 @@ class Rank:
     sampled_since: float | None = None
     """Unix time since which no code gives events, only samples; None: code does."""
     thread_raised: str = ""
-    """What ended a thread of it, as the end of a sentence on the rank; empty if nothing did."""
+    """The exception that ended a thread of it, as the end of a sentence on the rank; or empty."""
     last_at: Frame | None = None
     """Where the exception was raised that ended the script; else the last place of the main thread,
     if the process is gone and its stack is empty."""
@@ -420,8 +420,8 @@ def look_at(ranks: list[Rank], look: float) -> list[Rank]:
 def state_words(letter: str, wchan: str, cpu: float) -> str:
     """Returns a thread's state in words. wchan: the kernel's function in which it sleeps.
 
-    One that has computed since the look before, cpu seconds, and is at a futex waits for the GIL.
-    What it does for a moment, as when it writes its stack, is less than three ticks.
+    A thread at a futex that has computed since the look before, cpu seconds, waits for the GIL.
+    Short work, as when it writes its stack, is less than three ticks.
     """
     if cpu > 2 / _HERTZ and wchan.startswith("futex"):
         letter = "R"
@@ -439,7 +439,7 @@ def short(file: str) -> str:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the kernel said of a record's process at a moment; kept beside copies of records.
+    """A process's state, as the kernel gave it at a moment; kept beside copies of records.
 
     A copy can't tell a process that was stopped from one that waits, nor one that was killed before
     it was made from one that was killed after that.

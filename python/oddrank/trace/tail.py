@@ -65,7 +65,7 @@ def source_line(file: str, line: int | None, begin_ns: int | None) -> str | None
 @lru_cache(maxsize=256)
 def _lines(path: str, begin_ns: int | None) -> list[str] | None:
     """Returns the file's lines; None if it may have changed since arm(), or is no source file.
-    Its time of change (ctime) is also that of a copy that keeps the original's other times."""
+    A copy that keeps the original's other times has a new time of change (ctime)."""
     try:
         status = os.stat(path)
         is_source = stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST

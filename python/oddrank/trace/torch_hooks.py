@@ -36,7 +36,7 @@ _KINDS = {
     "BARRIER": ("barrier", 0, 0, "", ""),
     "SCATTER": ("scatter_", 1, 2, "", ""),
     "GATHER": ("gather_", 1, 1, "", ""),
-    # Of torch 2.15; others have their name in lower case:
+    # Names in torch 2.15; others have their name in lower case:
     "ALLREDUCE_COALESCED": ("allreduce_coalesced_", 0, 0, "", ""),
     "ALLGATHER_BASE": ("_allgather_base_", 0, 1, "", ""),
     "REDUCE_SCATTER_BASE": ("_reduce_scatter_base_", 0, 1, "", ""),
@@ -51,14 +51,14 @@ _watches = False  # the thread runs; not in a forked child
 _idle = True  # and would have to be woken
 _wake = allocate_lock()  # released to wake it: an Event's frames would be seen in its stack
 _stopped = Event()
-# Thread -> (ticket, what is known, frame and instruction that called).
+# Thread -> (ticket, _Known of its call, frame and instruction that called).
 _calls: dict[int, tuple[int, "_Known", int, int]] = {}
-# Ticket -> [Work, whether only a wait ends it, in how many looks nobody else held it].
+# Ticket -> [Work, whether only a wait ends it, in how many looks no other object held it].
 _open: dict[int, list[Any]] = {}
 
 
 class _Known(NamedTuple):
-    """What is known of all calls with one name, on tensors of one type."""
+    """The properties of all calls with one name, on tensors of one type."""
 
     begin: Any
     tells_ends: bool  # a Work of NCCL only says that a device has the call
@@ -161,7 +161,7 @@ class _Hooks:
 
 
 def _look(closely: bool = False) -> None:
-    """Closes what has ended. closely: also what only a wait ends, if nobody holds it any more."""
+    """Closes calls that have ended. closely: also calls that only a wait ends, once unheld."""
     for ticket, one in [*_open.items()]:
         try:  # in each call: suppress() takes longer
             if one[0].is_completed():

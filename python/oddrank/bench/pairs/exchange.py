@@ -103,8 +103,8 @@ class TorchWire:
 class NativeWire:
     """Moves messages by NCCL and times them by events of the receiver's GPU.
 
-    What the ranks tell each other goes over gloo. Both sides make the same runs: those that are
-    timed, one before them, and one that connects, the first time.
+    Ranks talk to each other over gloo. Both sides make the same runs: the timed ones, one before
+    them, and one that connects, the first time.
     """
 
     most, beside = 1000, 1
@@ -125,7 +125,7 @@ class NativeWire:
         return messages
 
     def latency(self, peer: int) -> float:
-        """Both send at once: the time of a run is that of one way."""
+        """Both send at once: the time of a run is the time of one way."""
         self._say(peer, _TRIPS)
         return min(self._run(peer, 8, 8, _TRIPS, each=True).samples)
 

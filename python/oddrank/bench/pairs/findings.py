@@ -115,7 +115,7 @@ def nobody_is_slow(
 ) -> str:  # fmt: skip
     """Returns the summary of healthy pairs: the slowdowns that this run could detect.
 
-    who: "all N ranks"; or "all N nodes", if their single ranks could not be judged.
+    who: the measured ranks: "all N ranks"; or "all N nodes", if single ranks could not be judged.
     """
     places: dict[Unit, dict[str, list[str]]] = {}
     for unit, where, judgement in seen:

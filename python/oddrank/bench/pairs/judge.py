@@ -1,4 +1,4 @@
-"""Judges the links that the ranks measured: names only what is slow in both measurements.
+"""Judges the links that the ranks measured: names only links that are slow both times.
 
 Comparing a rank with the others of its node shows whether it alone is slow, or all of the node's
 ranks, or the same local rank on all nodes.

@@ -18,7 +18,7 @@ from oddrank.finding import number_text
 from oddrank.launch import Launch
 from oddrank.report import Report
 
-# Nobody reads a wider matrix: the findings name its odd rows, columns and cells.
+# A wider matrix is unreadable: the findings name its odd rows, columns and cells.
 MOST_SHOWN = 16
 _MOST_TABLES = 3
 _MOST_RANGES = 12
@@ -60,7 +60,7 @@ class Square:
         return [[cells.get((sender, receiver)) for receiver in size] for sender in size]
 
 
-# The matrix of nodes, named "", and that of the ranks of each node; of one node this one alone.
+# The matrix of nodes, named "", and one for the ranks of each node; with one node, this one alone.
 Squares = Sequence[tuple[str, Square]]
 
 

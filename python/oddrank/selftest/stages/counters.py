@@ -30,10 +30,10 @@ SNMP = Path("/proc/net/snmp")
 # TCP may retransmit so many segments, and this share of all: every network loses a few.
 _FEW_REPEATED, _SHARE_REPEATED = 20, 0.01
 
-# Counter -> its tolerated growth per minute on healthy hardware; None: never judged, as are those
-# of NVML and TCP that have no row. InfiniBand's are named as in sysfs. Tolerated are NVIDIA's
-# limits in DCGM for NVLink and PCIe replays, the InfiniBand specification's bit error rate for
-# symbol errors, and 1 % of the time, in ns, for throttling.
+# Counter -> its tolerated growth per minute on healthy hardware; None: never judged, like counters
+# of NVML and TCP without a row. InfiniBand's are named as in sysfs. The limits are NVIDIA's in DCGM
+# for NVLink and PCIe replays, the InfiniBand specification's bit error rate for symbol errors, and
+# 1 % of the time, in ns, for throttling.
 TOLERATED: dict[Scope, dict[str, float | None]] = {
     "gpu": {
         "ecc_uncorrected": 0, "pcie_replay": 8, "pcie_fatal": 0, "software_thermal_ns": 6e8,

@@ -28,7 +28,7 @@ _PATIENCE = 30.0  # a pattern that has begun must end within this time more
 
 
 class Result(TypedDict):
-    """What was tested. patterns: their number. wrong: None if the memory kept every word,
+    """Result of the memory test. patterns: their number. wrong: None if the memory kept every word,
     else count, bits, and index, expected, got, pass of the first wrong one.
 
     total: bytes of the GPU's memory; None on the CPU.

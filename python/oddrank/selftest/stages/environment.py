@@ -80,7 +80,7 @@ FAR_FROM_GPU = Row(
 FEW_OPEN_FILES = Row(
     "few-open-files", "suspicious", "{who} may open only {soft} files: its store needs one for each"
     " of {world} ranks", _READ, ("ulimit -n $(ulimit -Hn)",))
-# Of one node alone: reach tells it of several.
+# On one node alone: stage reach finds it on several nodes.
 NO_INTERFACE = Row(
     "no-interface", "suspicious", "{who} {has} no network interface that NCCL_SOCKET_IFNAME names",
     _READ, ("ip -brief address; echo $NCCL_SOCKET_IFNAME  (on that host)",))
@@ -128,7 +128,7 @@ def differences(
 
 
 def _odd_alone(run: RunState, results: Mapping[int, Facts]) -> Iterator[Finding]:
-    """Yields what hurts whatever other ranks have."""
+    """Yields findings that do not depend on other ranks."""
     nodes = nodes_of(run)
     # NCCL and DataLoader make their shared memory in /dev/shm.
     sharing = [rank for node in nodes if len(node) > 1 for rank in node if rank in results]

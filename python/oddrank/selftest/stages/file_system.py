@@ -195,7 +195,7 @@ def _judge_path(seen: Mapping[Who, Tried], *, asked: bool) -> list[Finding]:
     number = sum(map(len, bad.values()))
     found = []
     for state, nodes in bad.items():
-        # With two nodes, one that fails is odd: it fails whatever the other does.
+        # With two nodes, one that fails is odd: its failure does not depend on the other.
         if number < len(well) or (len(well) == len(nodes) == 1):
             usual = statistics.median(map(_best, well.values()))
             found += [odd_node(node, seen[node], len(well), usual) for node in nodes]

@@ -81,7 +81,7 @@ def _judge_kind(run: RunState, scope: str, ranks: Mapping[int, Prints]) -> list[
 
 
 def _expected(hashes: Mapping[int, str], golden: list[str | None]) -> str | None:
-    """Returns the known bits, or those of most ranks if none are known; None if nothing is sure.
+    """Returns the known bits, else most ranks' bits; None if nothing is sure.
 
     Half of the ranks do not break in the same way: if so many agree on other bits than the known
     ones, the compiler made them.

@@ -1,7 +1,7 @@
 """Tests TCP between nodes, by the interfaces that the job will use.
 
 Three stages: every node listens, every node tries the others, and after failures all is tried once
-more. The kernel routes these connections as it routes those of NCCL and gloo.
+more. The kernel routes these connections as it routes NCCL's and gloo's.
 """
 
 import os
@@ -249,7 +249,7 @@ class Reached(TypedDict):
     errors: dict[str, str]
 
 
-Result: TypeAlias = "Reached | None"  # None: another rank measures for its node
+Result: TypeAlias = "Reached | None"  # None if another rank measures for its node
 
 
 def _plan(run: RunState) -> Plan | Skip:

@@ -253,7 +253,7 @@ def _judge_again(run: RunState, results: Mapping[int, Measured]) -> list[Finding
 
 
 def stage(options: Options) -> Stage[Plan, Measured, Judged]:
-    """Compares all ranks once. Names nobody: ranks in doubt are measured again, see `recheck`."""
+    """Compares all ranks once. Names no rank: ranks in doubt are measured again, see `recheck`."""
 
     def make_plan(run: RunState) -> Plan | Skip:
         tested = device.make_plan(run)
