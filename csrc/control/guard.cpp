@@ -164,7 +164,7 @@ class Guard final : GuardBase {
     kSeeking,   // the root has not welcomed this guard yet
     kWithRoot,  // the root decides
     kGivingUp,  // tells the root why, if it can; soon prints it and ends the worker
-    kEnding,    // has told the worker to end; kills it if it does not
+    kEnding,    // has asked the worker to end; kills it if it does not
     kDone,
   };
   // Why and how this guard gives up the root.
@@ -358,8 +358,8 @@ class Guard final : GuardBase {
     const bool may_come = has_file() && !is_on_roots_node();
     return terminated != 0 && now - terminated > (may_come ? kNeighbourNs : kLauncherNs);
   }
-  // Whether the worker died before its guard knew the root's address, and nobody will bring it: no
-  // fetcher runs, and no other worker of this host can write the rendezvous file, for which the
+  // Whether the worker died before its guard knew the root's address, and no process will bring it:
+  // no fetcher runs, and no other worker of this host can write the rendezvous file, for which the
   // launcher must live.
   bool is_unreportable(std::int64_t now) const {
     if (!is_dead() || fetch_.running() || link_.has_address()) return false;

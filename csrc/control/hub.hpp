@@ -35,8 +35,8 @@ struct HubOptions {
   std::string token;
   std::string host;  // this process's host name, for the roster and messages
   std::int64_t deadline_ns = 0;
-  std::uint32_t heartbeat_ms = 0;  // 0: derived from the world size
-  std::uint32_t silence_ms = 0;    // 0: derived from the time until the deadline
+  std::uint32_t heartbeat_ms = 0;  // if 0, derived from the world size
+  std::uint32_t silence_ms = 0;    // if 0, derived from the time until the deadline
 };
 
 // A process of this job that was refused: its rank was taken, or its world size differs.
@@ -207,7 +207,7 @@ class Hub {
 
   struct Connection {
     Channel channel;
-    int rank = -1;  // -1: no hello yet
+    int rank = -1;  // negative before hello
     std::int64_t accepted_ns = 0;
     bool writes = false;                         // epoll watches for EPOLLOUT
     std::string its_nonce = {}, own_nonce = {};  // "": no knock yet

@@ -20,7 +20,7 @@
 
 namespace oddrank::control {
 
-// Who a guard's worker is, and what may bring the root's address.
+// The worker of a guard, and the sources of the root's address.
 struct GuardIdentity : Identity {
   std::string address;               // the root's; empty: something else will bring it
   std::string rendezvous_file;       // a file where the address may appear; empty: none

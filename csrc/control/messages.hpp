@@ -36,7 +36,7 @@ struct Proof {
   void fields(auto& io) { io(nonce, proof); }
 };
 
-// Who a guard's worker is.
+// A worker, as its guard names it.
 struct Identity {
   std::int32_t rank = 0, world = 0, local_rank = 0, local_world = 0, node = 0;
   std::string host;
@@ -65,7 +65,7 @@ struct Hello : Identity {
 struct ProcessState {
   Liveness life = Liveness::kRunning;
   std::int32_t signal = 0;      // the signal that killed it; 0: none known
-  std::int32_t exit_code = -1;  // -1: none known
+  std::int32_t exit_code = -1;  // of exit(); -1: none known
   std::string wchan;
 
   void fields(auto& io) { io(life, signal, exit_code, wchan); }

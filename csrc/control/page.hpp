@@ -77,7 +77,7 @@ class Page {
   std::atomic<std::int64_t> terminated_ns{0};
   std::atomic<std::int32_t> exit_noted{INT_MIN};   // argument of exit(); INT_MIN: not called
   std::atomic<std::int64_t> resolver_started{0};   // CLOCK_MONOTONIC; 0: not measured
-  std::atomic<std::int64_t> resolver_answered{0};  // 0: no answer yet
+  std::atomic<std::int64_t> resolver_answered{0};  // the same; 0: no answer yet
 
  private:
   static constexpr std::size_t kWords = sizeof(Progress) / 8;

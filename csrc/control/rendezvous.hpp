@@ -1,4 +1,4 @@
-// What both kinds of guards share, and how a guard finds the root's address if its worker does not
+// Base of both kinds of guards, and how a guard finds the root's address if its worker does not
 // bring it: the rendezvous file, where a host's guards read it once one worker knows it, and the
 // fetcher, which asks torch's store.
 #pragma once
@@ -31,7 +31,7 @@ namespace oddrank::control {
 // kills it if this process ends first.
 class Command {
  public:
-  // Starts it; its first word is a program's path. Nobody waits for it: the caller reaps.
+  // Starts it; its first word is a program's path. Does not wait for it: the caller reaps.
   // After `until_ns` (CLOCK_MONOTONIC) its output counts as ended. Does nothing if it can't start.
   void start(const std::vector<std::string>& words, std::int64_t until_ns) {
     std::array<int, 2> pipe{};
@@ -108,7 +108,7 @@ inline void remove_rendezvous_file(const std::string& path) noexcept {
   ::rmdir(folder.data());
 }
 
-// What both kinds of guards do: watch a worker, seek the root, report to it. Not thread-safe.
+// Base of both kinds of guards: watches a worker, seeks the root, reports to it. Not thread-safe.
 class GuardBase {
  public:
   GuardBase(const GuardBase&) = delete;
@@ -163,7 +163,7 @@ class GuardBase {
     orphaned_ = launcher_ > 1 && worker_.parent() != launcher_;
     return life != before || orphaned_ != reported_.orphaned;
   }
-  // Returns what is known of any worker.
+  // Returns the part of the state that every worker has.
   State process_state(std::int64_t now) const {
     State state;
     static_cast<ProcessState&>(state) = worker_.last();

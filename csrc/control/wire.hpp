@@ -1,4 +1,4 @@
-// What the control plane sends: frames, little-endian, bounded in length, safe to read from unknown
+// The control plane's messages: frames, little-endian, bounded in length, safe to read from unknown
 // peers; and the proofs by which peers get to know each other.
 //
 //   u32 length of kind and payload | u8 kind | payload

@@ -18,8 +18,8 @@
 
 namespace oddrank::control {
 
-// What the guard of a worker is told: a small process beside it, which outlives its crash or end.
-// The end of the launcher ends the job. Without an address the worker will send it.
+// Options of a worker's guard: a small process beside it, which outlives its crash or end. The end
+// of the launcher ends the job. Without an address the worker will send it.
 struct GuardOptions : GuardIdentity {
   bool published = false;             // the root already listens at `address`
   std::int64_t deadline_ns = 0;       // CLOCK_MONOTONIC: for the root's verdict

@@ -49,7 +49,7 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
     if (!level) throw Error("packages: " + name + " is none of off, where, calls, lines");
     made.push_back({package, *level});
   }
-  // What a process that is no rank of several has spawned may be the ranks: they need the room.
+  // Children of a process that is no rank of several may be the ranks: they need the room.
   const bool is_worker = is_child && std::get<2>(place) > 1;
   ArmOptions options{bases, job, is_worker ? trace::kChildBytes : bytes, budget, {}};
   std::tie(options.process.rank, options.process.local_rank, options.process.world,

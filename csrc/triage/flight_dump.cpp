@@ -1,5 +1,5 @@
-// From the values of a dump to tracks: its operations, its groups and their counters, and who it
-// is of. Entries are taken as they are parsed: what an operation was, which tensors it had, where
+// Turns the values of a dump into tracks: its operations, its groups and their counters, and its
+// rank. Entries are taken as they are parsed: what an operation was, which tensors it had, where
 // it was called.
 #include "triage/flight_dump.hpp"
 
@@ -23,13 +23,13 @@ struct OpRule {
   std::string_view op;        // as users call it
   Sizes sizes = Sizes::none;
   bool dtype = true;         // whether all ranks must have the same
-  bool synchronises = true;  // nobody gets out before everybody is in
+  bool synchronises = true;  // no rank gets out before all are in
 };
 
 using Sizes = OpRule::Sizes;
 
-// Only what is the same on all ranks of a right program is compared: not outputs of which only the
-// root has one, and not splits that each rank chooses.
+// Compares only properties that are equal on all ranks of a right program: not outputs of which
+// only the root has one, and not splits that each rank chooses.
 constexpr std::array kRules{
     OpRule{"all_reduce", "all_reduce", Sizes::input},
     OpRule{"allreduce", "all_reduce", Sizes::input},
@@ -168,7 +168,7 @@ std::string both_sizes(const Value& input, const Value& output, Visits& visits) 
   return out.empty() ? in : in + " -> " + out;
 }
 
-// Appends the dtype of the tensors; those of several kinds in a row. as_sent: NCCL sends booleans
+// Appends the dtype of the tensors; if they differ, all in a row. as_sent: NCCL sends booleans
 // as bytes.
 void append_dtypes(const Value& dtypes, bool as_sent, std::string& text, Visits& visits) {
   const std::size_t from = text.size();
@@ -367,7 +367,7 @@ class FlightEntries final : public DictSink {
   std::vector<FlightName> names;
 
  private:
-  // What a signature is made of, where texts of one address are one text.
+  // The parts of a signature, where texts of one address are one text.
   struct Signed {
     const char* operation = nullptr;
     const char* dtype = nullptr;  // of the only tensor
@@ -583,8 +583,8 @@ class FlightTracker {
     return index < group.ranks.size() ? group.ranks[index] : -1;
   }
 
-  // The newest operation says what the counters of its group count; the one before it if the host
-  // is still inside the call, since a counter moves when the call returns.
+  // The newest operation shows what the counters of its group count. If the host is still inside
+  // the call, the one before it does: a counter moves when the call returns.
   FlightTrack::Status what_counters_count(const FlightName& name) const {
     const std::int64_t enqueued = name.counters.enqueued;
     std::size_t asked = 0;
@@ -676,7 +676,7 @@ class FlightTracker {
   }
 
   // Training repeats itself: returns whether an entry is the one that always followed the entries
-  // before it, in whatever groups they were.
+  // before it, in all groups together.
   std::int8_t usual(std::uint32_t index) const {
     const auto same = [&](std::size_t one, std::size_t two) {
       const FlightEntry& a = entries_[one];
@@ -798,12 +798,12 @@ class FlightReader {
     } catch (const Error& error) {
       const std::string why = error.what();
       dump.notes.push_back(why);
-      // What asks for code is not a dump that was cut off: nothing in it is believed.
+      // A dump that asks for code was not cut off: nothing in it is believed.
       if (why.starts_with("refused")) return dump;
     }
     const bool cut_off = !dump.whole;
     try {
-      // What was closed before is used, even if nothing more can be.
+      // Parts that were closed before are used, even if nothing more can be.
       if (cut_off) top = builder_.salvage();
       root(top, dump);
     } catch (const Error& error) {

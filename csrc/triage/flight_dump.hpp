@@ -15,7 +15,7 @@
 
 namespace oddrank {
 
-// What many dumps have in common is kept once: groups, frames, stacks, signatures of operations.
+// Parts that many dumps share are kept once: groups, frames, stacks, signatures of operations.
 
 struct TextHash {
   using is_transparent = void;
@@ -26,7 +26,7 @@ struct TextHash {
 template <typename Mapped>
 using TextMap = std::unordered_map<std::string, Mapped, TextHash, std::equal_to<>>;
 
-// What all ranks must issue alike. Two that are equal have one id.
+// The properties that all ranks must issue alike. Two equal ones have one id.
 struct FlightSignature {
   std::string op;
   std::string dtype;
@@ -93,9 +93,9 @@ struct FlightTables {
   Interned<FlightSignature> signatures{std::size_t{1} << 20};
 };
 
-// Training repeats itself. Returns the last operation before `end` that came behind the same ones
-// as that at `end` does, if always the same followed, more than once; same(a, b): whether two are
-// alike. Lengths of the history that must repeat are tried in turn.
+// Training repeats itself. Returns the last operation before `end` that followed the same history
+// as the one at `end`, if one operation always followed that history, more than once; same(a, b):
+// whether two are alike. Several lengths of history are tried in turn.
 template <class Same>
 std::optional<std::size_t> usual_next(std::size_t end, const Same& same) {
   for (const std::size_t length : {3, 8, 24}) {
@@ -153,10 +153,10 @@ struct FlightMessage {
   std::uint32_t stack;
 };
 
-// What a rank did in a group.
+// A rank's progress in a group.
 struct FlightTrack {
   static constexpr std::size_t kMostOpen = 8;
-  // What the numbers of pg_status count: a counter may stand for collectives, for sends and
+  // The meaning of pg_status's numbers: a counter may stand for collectives, for sends and
   // receives, or for all operations.
   enum class Status : std::uint8_t { none, collectives, others, unproven };
 
@@ -197,8 +197,8 @@ struct FlightDump {
   std::vector<FlightTrack> tracks;
 };
 
-// Returns a function that reads dumps one after the other, pickles or JSON. What is wrong with one
-// is in its notes. One a thread; the tables are shared.
+// Returns a function that reads dumps one after the other, pickles or JSON. A dump's faults are in
+// its notes. Each thread needs its own; the tables are shared.
 std::function<FlightDump(std::string_view)> flight_reader(FlightTables& tables);
 
 }  // namespace oddrank

@@ -142,7 +142,7 @@ class FlightMismatches {
     if (coalesced) {
       std::erase_if(issued, [](const Issued& one) { return one.newest && !one.coalesced; });
     }
-    // What lacks a dtype or a size agrees with several that differ: those come first.
+    // A call that lacks a dtype or a size agrees with several that differ: those come first.
     std::stable_partition(issued.begin(), issued.end(),
                           [](const Issued& one) { return one.known; });
     std::vector<Held> held;
@@ -363,7 +363,7 @@ std::vector<std::int32_t> without_dump(const FlightRecords& records,
 // - smaller: two groups have this name
 // - the same: the ranks that used it
 // - larger by all missing ranks: these belong to it; by another number: unknown
-// left: how many ranks may still be filled in, of all groups.
+// left: number of ranks that may still be filled in, of all groups.
 // Returns whether all members that left a dump are in one group.
 bool infer_members(std::uint32_t id, const FlightMembers& members,
                    const std::vector<std::int32_t>& missing, FlightRecords& records,
@@ -397,7 +397,7 @@ bool infer_members(std::uint32_t id, const FlightMembers& members,
     std::ranges::sort(ranks);
   } else if (size > 0 ? static_cast<std::size_t>(size) > ranks.size()
                       : ranks.size() == 1 || !missing.empty()) {
-    return true;  // nobody is in a call with itself alone
+    return true;  // no rank is in a call with itself alone
   }
   group.ranks = std::move(ranks);
   return true;
@@ -427,7 +427,7 @@ void prove_counters(const FlightMembers& members) {
   }
 }
 
-// Gloo closes a call that failed as it closes one that succeeded. Nobody gets out of a call that
+// Gloo closes a call that failed as it closes one that succeeded. No rank leaves a call that
 // synchronises before all have entered it: such a call has failed, and its rank was waiting.
 void reopen_failed(const FlightGroup& group, const FlightMembers& members,
                    const std::vector<FlightFile>& files) {
@@ -460,7 +460,7 @@ void reopen_failed(const FlightGroup& group, const FlightMembers& members,
 // counting, if both dumps hold all from the first. The group's own numbers count both ways
 // together, and a batch may mix them in another order on each side: they are of use only where
 // all messages of the two go one way, and neither has another peer in the group. A rank whose peer
-// left no dump is compared with nobody.
+// left no dump is not compared.
 void number_messages(FlightRecords& records, const FlightMembers& members) {
   std::unordered_map<std::int64_t, const FlightMember*> of_rank;
   for (const FlightMember& member : members) of_rank.emplace(records.ranks[member.file], &member);
@@ -489,7 +489,7 @@ void number_messages(FlightRecords& records, const FlightMembers& members) {
       const bool alone = only(track, peer, other == nullptr, send) &&
                          (other == nullptr || only(*other->track, own, false, !send));
       if (!counted && !alone) continue;
-      // Of a way the oldest open calls are kept, so that they meet the open messages in order.
+      // The oldest open calls of a way are kept, so that they meet the open messages in order.
       std::int64_t count = 0;
       auto call = track.open.begin();
       for (const FlightMessage& each : track.messages) {
@@ -550,7 +550,7 @@ FlightRecords read_flight_records(const std::vector<FlightFile>& files, std::siz
   {
     std::vector<std::jthread> others;
     threads = std::min(threads, files.size());
-    // What one thread can't do for lack of memory, the others do.
+    // If one thread lacks memory for a file, the others read it.
     const auto help = [&work] {
       try {
         work();

@@ -39,7 +39,7 @@ struct FlightRecords {
 // Reads files in up to `threads` threads, and compares them.
 FlightRecords read_flight_records(const std::vector<FlightFile>& files, std::size_t threads);
 
-// Reads what is already in memory: one text a file.
+// Reads dumps that are already in memory: one text a file.
 FlightRecords read_flight_records(const std::vector<FlightFile>& files,
                                   const std::vector<std::string>& texts);
 

@@ -1,4 +1,4 @@
-// The loop over a pickle's opcodes. What is not plain data is refused, never done.
+// The loop over a pickle's opcodes. Refuses all but plain data, and never runs code.
 #include <bit>
 #include <cstring>
 

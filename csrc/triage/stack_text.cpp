@@ -20,7 +20,7 @@
 namespace oddrank::triage {
 namespace {
 
-constexpr std::size_t kLongestLine = 16 << 10;  // what is beyond is cut off
+constexpr std::size_t kLongestLine = 16 << 10;  // the rest is cut off
 constexpr std::size_t kMostThreads = 4 << 20;
 constexpr std::size_t kMostErrors = 1 << 20;
 constexpr std::size_t kMostFrames = 4 << 20;
@@ -108,7 +108,7 @@ class Lines : public Stacks {
     }
   };
 
-  // What is known of one writer's stacks at a line of its text.
+  // The state of one writer's stacks at a line of its text.
   struct Stream {
     enum class Mode : std::uint8_t { kOutside, kThread, kError, kList };
     std::uint32_t writer = 0;
@@ -135,7 +135,7 @@ class Lines : public Stacks {
     std::unordered_set<std::uint64_t, MixedHash> ids;  // of faulthandler's threads in this dump
     // "Process 12: command", which only py-spy's next lines prove to be no prose:
     std::uint64_t maybe_pid = 0;
-    // Of an error:
+    // In an error:
     std::string raised;  // the last name of a C++ exception
     std::string what;    // the last "what():"
     SeenError error;

@@ -42,7 +42,7 @@ class Texts {
 struct Frame {
   std::uint32_t function = 0;
   std::uint32_t file = 0;
-  std::int32_t line = 0;  // 0: unknown
+  std::int32_t line = 0;  // line number; 0: unknown
   bool native = false;
   bool operator==(const Frame&) const = default;
 };
@@ -51,7 +51,7 @@ struct Frame {
 struct SeenProcess {
   std::uint32_t source = 0;  // number of a file
   std::uint32_t line = 0;
-  std::uint64_t pid = 0;  // 0: not said
+  std::uint64_t pid = 0;  // of the process; 0: not said
   std::uint64_t parent = 0;
   std::uint32_t headline = 0;  // the last line above that names a host or rank
   std::uint32_t writer = 0;    // number of a writer, by the launcher's prefix
@@ -64,7 +64,7 @@ struct SeenThread {
   std::uint32_t process = 0;  // number of a SeenProcess
   std::uint32_t stack = 0;    // number of a stack
   std::uint32_t line = 0;
-  std::uint64_t id = 0;  // 0: not said
+  std::uint64_t id = 0;  // of the thread; 0: not said
   std::uint32_t name = 0;
   std::uint32_t state = 0;
   std::optional<bool> gil{};
@@ -85,7 +85,7 @@ struct SeenError {
   std::uint32_t text = 0;  // its last line: "ValueError: x"
 };
 
-// What was read of all sources.
+// The stacks of all sources.
 struct Stacks {
   Texts texts;
   std::vector<Frame> frames;

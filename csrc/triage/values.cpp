@@ -15,7 +15,7 @@ constexpr std::array<std::pair<std::string_view, Word>, 5> kAlso{
      {"last_completed_work", "last_completed_collective"_word}}};
 constexpr std::size_t kLongestWord = 25;
 
-// The words by length, so that most strings are told from all of them by their size.
+// The words by length: the size of most strings rules out all words.
 struct ByLength {
   std::array<std::array<std::pair<std::string_view, Word>, 8>, kLongestWord + 1> rows{};
   std::array<std::uint8_t, kLongestWord + 1> counts{};
@@ -117,8 +117,8 @@ void Builder::set(Value& dict, std::size_t from) {
   if (sink_ != nullptr && items.count == 0) {
     const DictSink::Taken taken = sink_->take(pairs);
     if (taken != DictSink::Taken::no) {
-      // Nothing can refer to its parts unless the memo got or gave a container meanwhile. What is
-      // kept must outlive the dicts around it as well.
+      // Nothing can refer to its parts unless the memo got or gave a container meanwhile. Kept
+      // parts must outlive the dicts around it as well.
       if (taken == DictSink::Taken::kept) ++remembered_;
       if (items.remembered == remembered_) arena_.back_to(items.place);
       dict = Value();
@@ -171,8 +171,8 @@ Value Builder::salvage() {
       add(*container, stack_.from(from).first((stack_.size() - from) & ~std::size_t{1}));
     }
     stack_.cut(from);
-    // Of the root and its own dicts each pair tells something. What is cut out of an entry or of
-    // a group must not be guessed: it is left out whole.
+    // Each pair of the root and of its own dicts tells something. An entry or a group that is cut
+    // off must not be guessed: it is left out whole.
     const bool of_root = marks_.empty() || (marks_.back() == 1 && stack_[0].is(Kind::dict));
     if (container != nullptr && container->is(Kind::dict) && !of_root) {
       stack_.cut(stack_.size() - 1);

@@ -79,8 +79,7 @@ void clear_for_reuse(std::vector<Element>& all) {
   all.clear();
 }
 
-// A vector whose push() is a part of each caller, whatever the compiler thinks: each opcode calls
-// it.
+// A vector whose push() is always inlined into its callers: each opcode calls it.
 template <typename Element>
 class Stack {
  public:
@@ -129,7 +128,7 @@ class Stack {
   Element* end_ = nullptr;
 };
 
-// What was appended at one time. Its values follow it in the arena.
+// Elements that were appended at one time. They follow it in the arena.
 struct Chunk {
   Chunk* next;
   std::size_t count;
@@ -192,7 +191,7 @@ struct Items {
 class Visits {
  public:
   explicit Visits(std::uint64_t left = 0) noexcept : left_(left) {}
-  // So many as nobody needs who writes a dump of so many bytes.
+  // More than any writer of a dump of so many bytes needs.
   static Visits of_input(std::size_t bytes) noexcept {
     return Visits((std::uint64_t{16} << 20) + 16 * std::uint64_t{bytes});
   }
@@ -231,7 +230,7 @@ void for_each_pair(const Value& dict, Visits& visits, Each each) {
   }
 }
 
-// The values of a dict by their words; what is not a word is left out.
+// The values of a dict by their words; keys that are no word are left out.
 class Fields {
  public:
   void set(const Value& key, const Value& value) noexcept {
@@ -285,10 +284,10 @@ class Builder {
   void mark() { marks_.push(stack_.size()); }
   void push_list() { push_items(Kind::list); }
   void push_dict() { push_items(Kind::dict); }
-  // Make a list of what is above the mark, or of the top `count` values.
+  // Make a list of the values above the mark, or of the top `count` values.
   void list_of_marked();
   void list_of_top(std::size_t count);
-  // Append to the container below: what is above the mark, or the top.
+  // Append to the container below: the values above the mark, or the top.
   void append_marked() {
     const std::size_t from = pop_mark();
     if (from <= floor() || !stack_[from - 1].is(Kind::list)) short_of("a list to append to");
@@ -304,7 +303,7 @@ class Builder {
   void memo_get(std::size_t index) {
     if (index >= memo_.size()) short_of("the remembered value it asks for");
     const Value value = memo_[index];
-    // What is appended to it now must live as long as it does.
+    // Values that are appended to it now must live as long as it does.
     remembered_ += value.is(Kind::list) || value.is(Kind::dict);
     push(value);
   }
@@ -313,7 +312,7 @@ class Builder {
   Value finish();
   // Closes what a cut-off input left open, and returns its root. None if there is none.
   Value salvage();
-  // Returns memory for a text that lives as long as the dump, whatever a sink takes.
+  // Returns memory for a text that lives as long as the dump, even if a sink takes its dict.
   char* text_memory(std::size_t bytes) { return static_cast<char*>(texts_.take(bytes)); }
 
  private:

@@ -1,4 +1,4 @@
-// What the versions of CPython have in different ways: frames, and what else one function reads.
+// The differences between versions of CPython: frames, and what else one function reads.
 // PY_VERSION_HEX occurs in this folder only.
 //
 // Follows the links between frames; PyFrame_GetBack() would make a frame object for each on 3.11

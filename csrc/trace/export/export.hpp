@@ -64,7 +64,7 @@ class Export {
 
   // Number of events so far, without descriptions of rows.
   std::uint64_t events() const noexcept;
-  // Returns what is left out; empty if nothing is.
+  // Returns a text on the parts left out; empty if none is.
   std::string trouble() const;
 
  private:

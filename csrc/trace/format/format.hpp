@@ -185,7 +185,7 @@ struct Header {
   char job[128];           // name of the folder in which the file was created
   Word collectives_since;  // ticks when collectives were first recorded; 0: never
   char message[192];       // of that exception: its first line and, after ", after " or "after ",
-                           // that of the one that it was raised after; "" in files of before
+                           // the first line of the one before it; "" in files of before
   char raised_at[256];     // where, in lines: line, function, file; "" in files of before. If it
                            // ended the script, a space and its Unix time follow the line; of a
                            // thread that raised, a line before these: "thread", then its name
@@ -275,7 +275,7 @@ struct RankRun {
 struct GroupEntry {
   std::uint32_t size;     // number of ranks; 0: unknown
   std::uint32_t own;      // this process's rank in the group; kNoRank: unknown
-  std::uint32_t runs;     // 0: ranks unknown; else together they have `size` ranks, in group order
+  std::uint32_t runs;     // of `size` ranks together, in group order; 0: ranks unknown
   std::uint32_t name;     // bytes
   std::uint32_t backend;  // bytes
 };
@@ -329,7 +329,7 @@ constexpr std::uint64_t kNoCount = ~std::uint64_t{0};
 constexpr std::uint64_t kNoSequence = ~std::uint64_t{0};
 constexpr std::uint64_t kNoTag = ~std::uint64_t{0};
 
-// What `partner` is, a rank in the group.
+// The meaning of `partner`, a rank in the group.
 enum class Role : std::uint8_t {
   kNone = 0,
   kRoot = 1,
@@ -350,8 +350,8 @@ struct CollectiveSlot {
   Word commit;  // in the ring: claim number + 1; in Open: `number`, 0 if free
   Word tsc;
   Word number;    // counts this process's collectives; joins begin, end and open slot
-  Word sequence;  // number among the group's collectives; of send and recv among those of the
-                  // group from the sender to the receiver; all ones: unknown (yet)
+  Word sequence;  // number among the group's collectives; for send and recv among its messages
+                  // from the sender to the receiver; all ones: unknown (yet)
   Word bytes;     // of the message
   Word names;     // group id 16 | operation id 16 | partner 32: a rank in the group, or kNoRank
   Word who;       // native thread id 32 | data type 16 | Side 4 | Role 4 | Phase 8
@@ -378,7 +378,7 @@ struct GroupFacts {
   std::string_view backend = {};
   std::string_view text = {};                 // its description
   std::span<const std::uint64_t> ranks = {};  // global, in group order; empty: see is_whole_job
-  std::uint32_t size = 0;                     // 0: unknown
+  std::uint32_t size = 0;                     // number of ranks; 0: unknown
   std::uint32_t own = kNoRank;
   bool is_whole_job = false;  // it has the global ranks 0 to size - 1
 };

@@ -511,7 +511,7 @@ void TracedThread::end_import(cpython::Frame frame) noexcept {
   if (!lines_lost_ && (!stands_on(frame) || shows_more_)) rebuild(frame);
 }
 
-// Counts anew: the CPU time since the last review is that of code without events.
+// Counts anew: the CPU time since the last review was spent in code without events.
 void TracedThread::wake(cpython::Frame innermost) noexcept {
   cpu_ns_ = 0;
   left_ = 1;
@@ -722,7 +722,7 @@ void Sampler::work() {
   std::unique_lock lock(mutex_);
   tid_ = static_cast<pid_t>(thread_id());
   // By the clock: a sample that waited long for the GIL does not delay the next one. A change of
-  // what is wanted begins a new pause.
+  // the kind of samples begins a new pause.
   auto due = std::chrono::steady_clock::now();
   nanoseconds pause = kPause;
   while (!ends_) {

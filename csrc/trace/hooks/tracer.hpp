@@ -149,7 +149,7 @@ class TracedThread {
   std::vector<Running> running_;
 };
 
-// What the sampling thread does: it takes the GIL once a second, so that the record shows if a
+// Work of the sampling thread: it takes the GIL once a second, so that the record shows if a
 // thread keeps it; or 20 times a second, and has the stacks of all threads read, while code runs
 // too often to be recorded as closely as asked for.
 enum class Sampling { kNone, kGil, kStacks };
@@ -164,7 +164,7 @@ class Sampler {
   void pause() noexcept;
   // Allows want() to start a thread again, and starts it soon if it has something to do.
   void resume() noexcept;
-  // Whether it samples what is wanted: not while it is paused.
+  // Whether it takes the samples that are wanted: not while it is paused.
   bool can_sample() noexcept;
   // In a forked child, which has no such thread.
   void forget() noexcept;

@@ -32,7 +32,7 @@ auto find_id(const Entries& entries, std::uint32_t id) noexcept -> decltype(entr
   return found != entries.end() && found->id == id ? &*found : nullptr;
 }
 
-// Returns what is wrong with the sizes of an entry; null if nothing is.
+// Returns the error in the sizes of an entry; null if there is none.
 const char* wrong_size(const EntryHead& head, std::uint64_t room) noexcept {
   const std::uint64_t size = value_of(head.size);
   if (size == 0) return "is not written yet, or its writer died";

@@ -97,7 +97,7 @@ class Clock {
   explicit Clock(const std::vector<ClockPicture>& pictures);
 
   Knows knows() const noexcept { return knows_; }
-  // Returns the time of the first reading, which is that of arm().
+  // Returns the time of the first clock reading, which arm() made.
   Time begin() const noexcept {
     return knows_ == Knows::kNothing ? std::nullopt : Time(realtime_ns_);
   }

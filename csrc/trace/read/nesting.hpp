@@ -233,7 +233,7 @@ class Nesting {
   // from the back.
   std::vector<std::uint32_t> opened_;
   std::vector<std::uint32_t> running_;
-  std::size_t next_ = 0;     // next event to visit
+  std::size_t next_ = 0;     // next event to take
   std::size_t segment_ = 0;  // next segment to enter
   std::uint64_t tsc_ = 0;
 };

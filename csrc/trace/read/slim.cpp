@@ -1,4 +1,4 @@
-// Reads the parts of a record with its checked readers and writes what is kept of them.
+// Reads the parts of a record with its checked readers and writes the parts that are kept.
 
 #include <algorithm>
 #include <bit>
@@ -84,7 +84,7 @@ std::vector<Mark> marks_of(const RecordFile& file) {
   return kept;
 }
 
-// The entries in use, with their ids. What has no room is left out.
+// The entries in use, with their ids. Leaves out entries without room.
 class SlimDictionary {
  public:
   explicit SlimDictionary(const Dictionary& from) : from_(from) {}

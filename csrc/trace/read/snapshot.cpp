@@ -75,7 +75,7 @@ struct Raw {
   std::uint64_t tsc;
   std::uint32_t tid;
   Place place;
-  const Mark* mark;  // nullptr: an event of a ring
+  const Mark* mark;  // null for an event of a ring
 };
 
 std::string said_by(const Mark& mark) {

@@ -1,5 +1,5 @@
 // Reads a record as one value, with names and lines: what its process does now or did last
-// (Snapshot), its last events (History). Or copies what is needed for that (slim.cpp).
+// (Snapshot), its last events (History). Or copies the parts that this needs (slim.cpp).
 #pragma once
 
 #include <cstddef>
@@ -106,12 +106,12 @@ inline History read_history(const std::string& path, std::size_t last) {
 // Largest size of a slim record; a training rank's has 10 to 20 KiB.
 constexpr std::size_t kLargestSlim = std::size_t{256} << 10;
 
-// Returns a copy that is small enough to send, with what a judge needs of a rank: a record of the
-// same version, in which read_snapshot() finds the same process, step, end, stacks, groups, open
-// and last collectives, open sections and the code that is recorded less closely. Of the rest it
-// keeps the last:
-// - events: of the main thread and the one that armed 7 (127 if the stack is empty: they show where
-//   and how it ended), 1 of others
+// Returns a copy that is small enough to send, with all that a judge needs of a rank: a record of
+// the same version, in which read_snapshot() finds the same process, step, end, stacks, groups,
+// open and last collectives, open sections and the code that is recorded less closely. The other
+// parts keep their last entries:
+// - events: 7 of the main thread and of the one that armed (127 if the stack is empty: they show
+//   where and how it ended), 1 of others
 // - begins and ends of collectives: 128
 // - marks: 32
 // Leaves out ended threads, except those two and those that issued an open collective. Keeps the

@@ -285,7 +285,7 @@ class Kernel final : public c10::OperatorKernel {
   }
 
  private:
-  // What is known of an operation while it is issued.
+  // The facts of an operation while it is issued.
   struct Issue {
     std::shared_ptr<OpenCall> call;  // null: it is not recorded
     Group group;
@@ -373,8 +373,8 @@ class Kernel final : public c10::OperatorKernel {
   Refusals unnumbered_;
 };
 
-// Installs a kernel for every c10d operation that takes a process group, whatever its name in this
-// version of torch.
+// Installs a kernel for every c10d operation that takes a process group, by any name that this
+// version of torch has for it.
 void install() {
   auto* library = new torch::Library(torch::Library::IMPL, "c10d", c10::DispatchKey::BackendSelect,
                                      __FILE__, __LINE__);

@@ -1,11 +1,11 @@
 // Keeps recording within its budget: counts the events of each code object, and decides which ones
 // are recorded less closely for a while.
 //
-// The budget is a share of CPU time. What is not spent is saved, up to that of a second: code that
+// The budget is a share of CPU time. An unspent budget is saved, up to one second's: code that
 // runs often for a moment only is left alone. Once nothing is saved, the code objects with the
 // highest cost go down, lines -> calls -> where -> off, until the rest costs half of the budget.
-// What code at the lowest level still costs cannot be saved, and is not counted. Code that the
-// filter has at `where` never goes down: by these frames a judge says why a rank waits.
+// The cost of code at the lowest level cannot be saved, and is not counted. Code that the filter
+// has at `where` never goes down: by these frames a judge says why a rank waits.
 // Later each is tried at its full level again: a code object that is quiet stays there.
 // A function that waits has no events, so it does not go down.
 //
@@ -51,7 +51,7 @@ class Budget {
   }
   // No code goes below this level from now on. At the begin it is off.
   void set_lowest(Level lowest) noexcept { lowest_ = lowest; }
-  // Ends a rest of all code. What may be spent from then on is little: a trial.
+  // Ends a rest of all code. A small budget may be spent from then on: a trial.
   void wake(std::uint64_t now_ns) noexcept {
     rests_ = false;
     woke_ns_ = now_ns;
@@ -162,9 +162,9 @@ class Budget {
   static constexpr std::uint32_t kPause = 4096;
   static constexpr std::uint32_t kPauseIfLowered = 1024;
   static constexpr std::uint32_t kPauseInTrial = 256;
-  // What recording may save up: the budget of so much CPU time.
+  // The most that recording may save up: the budget of so much CPU time.
   static constexpr double kSavedNs = 1e9;
-  // What is left after lowering, as a share of the budget: the rest pays for trials.
+  // The share of the budget that is left after lowering: the rest pays for trials.
   static constexpr double kTarget = 0.5;
   static constexpr std::uint64_t kTrialNs = 1'000'000'000;
   // A trial does not fail before so many events.
@@ -179,7 +179,7 @@ class Budget {
   // are recorded, or nothing. With the interpreter's own part, an event then costs at least this.
   static constexpr double kRestShare = 3;
   static constexpr double kFloorNs = 60;
-  // What all code may spend once it is tried again: the budget of so much CPU time.
+  // The most that all code may spend once it is tried again: the budget of so much CPU time.
   static constexpr double kTrialSavedNs = kSavedNs / 30;
   // Cost of the begin or end of a call that only moves the stack.
   static constexpr double kWhereShare = 0.8;
@@ -213,7 +213,7 @@ class Budget {
     return (level == Level::kLines ? lines * costs_.line : 0) +
            (level == Level::kOff ? 0 : calls * call);
   }
-  // What the code cost lately, as far as it can be saved.
+  // Recent cost of the code, as far as it can be saved.
   double past_cost(std::uint32_t code) const noexcept {
     const Counts& counts = counts_[code];
     const Heat& heat = heats_[code];

@@ -1,4 +1,4 @@
-// Makes record files within a share of the file system and removes those of dead jobs.
+// Makes record files within a share of the file system and removes the files of dead jobs.
 #pragma once
 
 #include <cstddef>

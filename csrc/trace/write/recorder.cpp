@@ -59,7 +59,7 @@ constexpr std::uint64_t kClockEvery = 256;
 
 // Constant-initialised and never destroyed.
 constinit std::atomic<Recorder* (*)() noexcept> who_records = nullptr;
-constinit std::atomic<Recorder*> own_recorder = nullptr;  // that of this process, also once stopped
+constinit std::atomic<Recorder*> own_recorder = nullptr;  // this process's, also once stopped
 constinit std::atomic<std::uint64_t> forks = 0;
 
 Recorder* recorder_of(std::uint64_t ticket) noexcept {

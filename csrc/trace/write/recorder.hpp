@@ -1,4 +1,4 @@
-// What writes into a record while the job runs: the dictionary of names and code objects, each
+// Writes into a record while the job runs, by parts: the dictionary of names and code objects, each
 // thread's ring of events and shadow stack, the rings of marks and collectives, whose slots any
 // thread claims, and the process's recorder, which owns the mapping of the file and gives each
 // thread its writer. The hot path; no Python.h.
@@ -116,7 +116,7 @@ class DictionaryWriter {
   static constexpr std::uint32_t kNoRoom = 0xFFFFFFFF;
   struct KnownGroup {
     std::uint64_t hash;
-    std::uint32_t id;  // 0: free; kNoRoom: the group has no entry
+    std::uint32_t id;  // free if 0; kNoRoom: the group has no entry
   };
 
   static std::uint64_t hash_of(const GroupFacts& group) noexcept {
@@ -357,7 +357,7 @@ class MarkRing {
  private:
   // A section that has begun and not ended.
   struct OpenSection {
-    std::uint64_t number;  // 0: free
+    std::uint64_t number;  // free if 0
     std::uint64_t tsc;
     std::uint32_t tid;
     std::uint32_t size;
@@ -405,7 +405,7 @@ class PairCounts {
   // Slots that a key may be in: looking through a full table would take microseconds.
   static constexpr std::size_t kMostTried = 16;
   struct Slot {
-    Word key{0};  // 0: free
+    Word key{0};  // free if 0
     Word count{0};
   };
   Slot* find(std::uint64_t key, bool add) noexcept;
@@ -515,9 +515,9 @@ class Recorder {
     marks_.add(MarkKind::kStep, number, {}, tid);
   }
   void set_hook_state(HookState state, std::string_view displaced_by = {}) noexcept;
-  // Notes the exception ("": none) that ended a thread or, has_ended, the script. That of the
-  // script takes the place of a thread's; of those of threads the first counts, before the script's
-  // end.
+  // Notes the exception ("": none) that ended a thread or, has_ended, the script. The script's
+  // takes the place of a thread's; among the threads' exceptions the first counts, before the
+  // script's end.
   void note_raised(std::string_view raised, std::string_view message, std::string_view at,
                    bool has_ended) noexcept;
   // Notes that exit(code) was called.
