@@ -89,6 +89,10 @@ class Job:
     def contact(self, ranks, how):
         self._set(ranks, contact=how)
 
+    def refuses(self):
+        """A rank was started twice."""
+        self._watch.refused = True
+
     def tell(self):
         self._watch.tell()
 

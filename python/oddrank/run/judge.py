@@ -138,6 +138,7 @@ class Judge:
                 continue
             known, thought = rows, began
             states = [RankState(**row) for row in rows]
+            self.watch.refused = bool(self.hub.notes()[1])
             events = self.watch.feed(began, states)
             cost = time.monotonic() - began
             for event in events:

@@ -69,6 +69,8 @@ class Watch:
 
     began: float
     stall: float
+    refused: bool = False
+    """A rank was started twice, or with another WORLD_SIZE: such a start never ends by itself."""
     longest: tuple[float, float] = (0.0, 0.0)
     """The two longest pauses of the whole job that ended before they were reported to the user."""
     _ranks: dict[int, _Rank] = field(default_factory=dict)
@@ -97,7 +99,7 @@ class Watch:
     def limit(self) -> float:
         """Seconds without any progress that are a stall."""
         limit = max(self.stall, _TIMES_USUAL * self.longest[1])
-        return limit if self._started else PATIENCE * limit
+        return limit if self._started or self.refused else PATIENCE * limit
 
     @property
     def goes_well(self) -> bool:
