@@ -11,7 +11,9 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include "../in_folder.hpp"
 #include "../words.hpp"
@@ -138,6 +140,17 @@ TEST_F(ReadFile, a_file_that_is_cut_while_it_is_read_is_an_error_and_no_signal) 
   expect_in(refusal([&] { file.words(kPage, 24); }), "while it was read");
   fs::resize_file(path("file"), 0);
   expect_in(refusal([&] { file.header(); }), "while it was read");
+}
+
+TEST_F(ReadFile, nothing_behind_the_end_of_a_record_in_memory_is_read) {
+  RecordBuilder record;
+  const std::vector<std::uint64_t> copy = record.open().words(0, record.size());
+  const std::span bytes(reinterpret_cast<const unsigned char*>(copy.data()), record.size());
+  const RecordFile file(bytes, "a copy");
+  EXPECT_EQ(file.words(record.size() - 8, 8).size(), 1U);
+  for (const std::uint64_t offset : {record.size() - 8, record.size() + 8, ~std::uint64_t{7}}) {
+    expect_in(refusal([&] { file.words(offset, 16); }), "its header says more");
+  }
 }
 
 TEST_F(ReadFile, clocks_make_a_line_through_the_last_picture_and_a_clock_that_is_set_bends_it_not) {

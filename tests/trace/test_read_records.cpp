@@ -25,6 +25,9 @@ TEST(ReadMarks, a_ring_that_was_lapped_gives_the_last_lap) {
   const Records<Mark> marks = read_marks(record.open());
   EXPECT_EQ(each(marks.list, &Mark::claim), "13, 14, 15, 16, 17, 18, 19, 20");
   EXPECT_EQ(each(marks.list, &Mark::value), "13, 14, 15, 16, 17, 18, 19, 20");
+  // Another slot's claim of the same lap: no writer wrote that here.
+  record.at<MarkSlot>(record.header().marks.offset)[5].commit = 15;
+  EXPECT_EQ(each(read_marks(record.open()).list, &Mark::claim), "14, 15, 16, 17, 18, 19, 20");
 }
 
 TEST(ReadMarks, one_that_is_claimed_and_not_committed_is_not_there) {
