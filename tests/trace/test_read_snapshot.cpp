@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "../in_folder.hpp"
 #include "../words.hpp"
 #include "os/proc.hpp"
@@ -23,6 +25,16 @@ class SavedRecord : public InFolder {
   }
   FullRecord record_;
 };
+
+TEST(Latest, an_earlier_or_unknown_time_leaves_a_later_one) {
+  Time latest;
+  for (const Time time : {Time{}, Time{5}, Time{3}, Time{}, Time{7}, Time{7}, Time{6}}) {
+    const Time before = latest;
+    note_latest(latest, time);
+    EXPECT_EQ(latest, std::max(before, time));
+  }
+  EXPECT_EQ(latest, Time{7});
+}
 
 TEST_F(SavedRecord, stacks_have_names_and_lines_and_the_last_event_its_time) {
   const Snapshot now = read_snapshot(path());
