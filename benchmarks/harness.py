@@ -34,6 +34,21 @@ def machine() -> dict[str, Any]:
     }
 
 
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def torchrun(ranks: int, arguments: Sequence[str], timeout: float) -> str:
+    """Runs torchrun on the CPU; returns what it prints. Fails if it does."""
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(
+        [*run, *arguments], check=True, timeout=timeout, env=environ, stdout=subprocess.PIPE,
+        text=True,
+    ).stdout  # fmt: skip
+
+
 def spread(values: Sequence[float]) -> dict[str, float]:
     return {
         "min": min(values),
@@ -57,6 +72,15 @@ def paired(
 def ratio(over: Sequence[float], under: Sequence[float]) -> dict[str, float]:
     """Returns the spread of over/under, repetition by repetition."""
     return spread([a / b for a, b in zip(over, under, strict=True)])
+
+
+def rates(once: Callable[[], Mapping[str, float]], repetitions: int, *sides: str) -> dict[str, Any]:
+    """Returns the spread of each of a GPU's rates, and of these sides' over the copy's."""
+    once()  # makes the context, raises the clocks
+    runs = [once() for _ in range(repetitions)]
+    figures = {name: [run[name] for run in runs] for name in runs[0]}
+    found: dict[str, Any] = {f"{name} GB/s": spread(values) for name, values in figures.items()}
+    return found | {f"{side} / copy": ratio(figures[side], figures["copy"]) for side in sides}
 
 
 def parser(question: str, default_repetitions: int = REPETITIONS) -> argparse.ArgumentParser:

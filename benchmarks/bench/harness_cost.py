@@ -5,8 +5,6 @@ whole, and our block (two stamps around each call). Figure: time per operation, 
 Starts its own torchrun; rank 0 prints.
 """
 
-import os
-import subprocess
 import sys
 import time
 from itertools import cycle, islice
@@ -91,10 +89,8 @@ def main() -> None:
     if len(sys.argv) > 1 and sys.argv[1] == "rank":
         rank()
     arguments = harness.parser(__doc__ or "", default_repetitions=15).parse_args()
-    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS)]
     own = [__file__, "rank", str(arguments.repetitions), arguments.json or ""]
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    subprocess.run([*run, *own], check=True, timeout=400, env=environ)
+    print(harness.torchrun(RANKS, own, 400), end="")
 
 
 if __name__ == "__main__":

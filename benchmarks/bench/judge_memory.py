@@ -4,7 +4,6 @@ The judge's walk is real. The ranks are simulated, with the results that real ra
 """
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -60,11 +59,6 @@ def answer(stage: str, rank: int) -> Any:
     return {"backend": "c10d:gloo", **found, "over": True}
 
 
-def resident_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
 def main() -> int:
     parser = harness.parser(__doc__)
     parser.add_argument("--ranks", type=int, default=10_000)
@@ -78,7 +72,7 @@ def main() -> int:
     def on_stage(stage: Stage, run: RunState) -> None:
         if stage.name in by_stage:
             rows.append(sweep.row_of(by_stage[stage.name], run))
-            memory.append(resident_mb())
+            memory.append(harness.resident_mb())
 
     def conclude(outcome: Outcome) -> int:
         assert outcome.complete, outcome.why

@@ -6,10 +6,8 @@ times the spread; a random rank with jitter (30 % of iterations, by 20 times the
 is measured and judged as in `bench run`: twice; a rank is named if it was late both times.
 """
 
-import os
 import random
 import statistics
-import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -115,13 +113,8 @@ def main() -> None:
     arguments = parser.parse_args()
     rows: list[Any] = []
     for ranks in arguments.ranks.split(","):
-        run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks]
         own = [__file__, "rank", str(arguments.repetitions), "-"]
-        environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        done = subprocess.run(
-            [*run, *own], check=True, timeout=3100, env=environ, stdout=subprocess.PIPE, text=True
-        )
-        rows += harness.rows_of(done.stdout)
+        rows += harness.rows_of(harness.torchrun(int(ranks), own, 3100))
     harness.report("bench_late_rank", rows, arguments.json)
 
 

@@ -7,7 +7,6 @@ command's own code does the rest: the plan for the ranks, one rank's part of it,
 report. One node or one rank sends 30 % more slowly; the noise of a repeat is 3 %.
 """
 
-import argparse
 import json
 import math
 import multiprocessing
@@ -21,7 +20,7 @@ from random import Random
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from harness import machine
+import harness
 from oddrank.bench.pairs.judge import PAIRS, RECHECK, Judge, settle
 from oddrank.bench.pairs.report import data_of, squares_of, tables_of
 from oddrank.bench.pairs.schedule import (
@@ -122,9 +121,8 @@ def run(nodes: int, per_node: int, order: str, fault: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.parser(__doc__)
     parser.add_argument("--ranks", type=int, default=10_000)
-    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     rows = []
     cases = [(8, "by node", "healthy"), (8, "cyclic", "node"), (8, "random", "rank")]
@@ -133,8 +131,7 @@ def main() -> None:
             rows.append(pool.apply(run, (given.ranks // per_node, per_node, order, fault)))
         print(json.dumps(rows[-1]), flush=True)
     if given.json:
-        content = {"benchmark": "pairs_at_scale", "machine": machine(), "rows": rows}
-        given.json.write_text(json.dumps(content, indent=1) + "\n")
+        harness.write("pairs_at_scale", rows, given.json)
 
 
 if __name__ == "__main__":

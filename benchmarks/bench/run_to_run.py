@@ -7,9 +7,7 @@ seconds of the sweeps, without the start of torch.
 """
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,25 +24,17 @@ OURS = ("oddrank", "quick")
 SCRIPT = Path(__file__).with_name("all_reduce_script.py")
 
 
-def torchrun(*arguments: str) -> str:
-    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS)]
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        [*run, *arguments], capture_output=True, check=True, timeout=600, env=environ, text=True
-    )
-    return done.stdout
-
-
 def script(sizes: list[int]) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(torchrun(str(SCRIPT), ",".join(map(str, sizes))))
+    told = harness.torchrun(RANKS, [str(SCRIPT), ",".join(map(str, sizes))], 600)
+    said: dict[str, Any] = json.loads(told)
     return {"busbw": {int(k): v for k, v in said["busbw"].items()}, "seconds": said["seconds"]}
 
 
 def ours(sizes: list[int], *options: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
-        torchrun("-m", "oddrank", "bench", "run", "--sizes", ",".join(map(str, sizes)),
-                 "--json", str(report), *options)  # fmt: skip
+        command = ["-m", "oddrank", "bench", "run", "--sizes", ",".join(map(str, sizes))]
+        harness.torchrun(RANKS, [*command, "--json", str(report), *options], 600)
         data = json.loads(report.read_text())["data"]
     busbw = {row["bytes"]: row["busbw_GBps"] for row in data["rows"]}
     return {"busbw": busbw, "seconds": data["seconds"]}

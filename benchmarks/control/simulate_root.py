@@ -34,11 +34,6 @@ def build(folder: Path) -> Path:
     return swarm
 
 
-def resident_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
 def run_once(swarm: Path, world: int, rounds: int) -> dict[str, object]:
     """Runs one root from listen to end. Call it in a new process, where memory starts afresh."""
     core = _native.core()
@@ -75,7 +70,7 @@ def run_once(swarm: Path, world: int, rounds: int) -> dict[str, object]:
     time.sleep(3.0)
     idle_cpu = (time.process_time() - idle) / 3.0
     silent = sum(state.contact != "ok" for state in root.snapshot())
-    memory = resident_mb()
+    memory = harness.resident_mb()
     start = time.monotonic()
     root.end(0)
     end_s = time.monotonic() - start

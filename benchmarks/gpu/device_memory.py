@@ -6,6 +6,7 @@ and writes each byte once: its rate counts both. The GPU takes the times.
 
 import statistics
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -37,18 +38,9 @@ def main() -> None:
     rows = []
     for gpu in gpus:
         bytes_ = min(BYTES, gpu["memory_bytes"] // 4)
-        rates(gpu["index"], bytes_)  # makes the context, raises the clocks
-        runs = [rates(gpu["index"], bytes_) for _ in range(options.repetitions)]
-        figures = {name: [run[name] for run in runs] for name in ("write", "read", "copy")}
-        rows.append(
-            {
-                "gpu": f"{gpu['index']} {gpu['name']}",
-                "GiB": bytes_ / 2**30,
-                **{f"{name} GB/s": harness.spread(values) for name, values in figures.items()},
-                "read / copy": harness.ratio(figures["read"], figures["copy"]),
-                "write / copy": harness.ratio(figures["write"], figures["copy"]),
-            }
-        )
+        once = partial(rates, gpu["index"], bytes_)
+        row = {"gpu": f"{gpu['index']} {gpu['name']}", "GiB": bytes_ / 2**30}
+        rows.append(row | harness.rates(once, options.repetitions, "read", "write"))
     harness.report("gpu/device_memory", rows, options.json, cuda=_native.cuda().build_info)
 
 

@@ -6,6 +6,7 @@ both; a digest reads each byte once.
 
 import statistics
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -44,17 +45,8 @@ def main() -> None:
     torch.cuda.synchronize()
     rows = []
     for name, count in COUNTS.items():
-        rates(data, count)  # raises the clocks
-        runs = [rates(data, count) for _ in range(options.repetitions)]
-        figures = {kind: [run[kind] for run in runs] for kind in ("digest", "copy")}
-        rows.append(
-            {
-                "case": name,
-                "GiB": BYTES / 2**30,
-                **{f"{kind} GB/s": harness.spread(values) for kind, values in figures.items()},
-                "digest / copy": harness.ratio(figures["digest"], figures["copy"]),
-            }
-        )
+        found = harness.rates(partial(rates, data, count), options.repetitions, "digest")
+        rows.append({"case": name, "GiB": BYTES / 2**30, **found})
     harness.report("gpu/digest_speed", rows, options.json, cuda=_native.cuda().build_info)
 
 

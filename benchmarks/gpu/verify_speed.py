@@ -7,6 +7,7 @@ of the copy are the GPU's own. A copy reads and writes each byte once: its rate 
 import statistics
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -47,17 +48,8 @@ def main() -> None:
     torch.cuda.synchronize()
     rows = []
     for dtype in DTYPES:
-        rates(data, dtype)  # raises the clocks
-        runs = [rates(data, dtype) for _ in range(options.repetitions)]
-        figures = {name: [run[name] for run in runs] for name in ("fill", "check", "copy")}
-        rows.append(
-            {
-                "dtype": dtype,
-                "GiB": bytes_ / 2**30,
-                **{f"{name} GB/s": harness.spread(values) for name, values in figures.items()},
-                "check / copy": harness.ratio(figures["check"], figures["copy"]),
-            }
-        )
+        found = harness.rates(partial(rates, data, dtype), options.repetitions, "check")
+        rows.append({"dtype": dtype, "GiB": bytes_ / 2**30, **found})
     harness.report("gpu/verify_speed", rows, options.json, cuda=_native.cuda().build_info)
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 from simulated_training import Fault, Row, Training, megatron
 
 

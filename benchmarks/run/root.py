@@ -16,7 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "control"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from simulate_root import build, resident_mb
+from simulate_root import build
 
 import harness
 from oddrank import _native
@@ -76,12 +76,12 @@ def run_once(swarm: Path, answer: Path, world: int, folder: Path) -> dict[str, A
     before, cpu = time.monotonic(), time.process_time()
     time.sleep(_WATCHED_SECONDS)
     share = (time.process_time() - cpu) / (time.monotonic() - before)
-    memory = resident_mb()
+    memory = harness.resident_mb()
     before = time.monotonic()
     taken = taker.take(30.0, look=0.2, ended={})
     seconds = time.monotonic() - before
     assert len(taken.records) == world, len(taken.records)
-    most = resident_mb()
+    most = harness.resident_mb()
     guards.kill()
     guards.wait()
     return {

@@ -6,7 +6,6 @@ The nodes' results are simulated. The stages' own code does the rest: the plans,
 them, the judgements. One rank per node, for the most nodes.
 """
 
-import argparse
 import json
 import sys
 import time
@@ -16,7 +15,7 @@ from random import Random
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from harness import machine
+import harness
 from oddrank.control.stages import RankState, RunState
 from oddrank.selftest import Options
 from oddrank.selftest.connections import RENDEZVOUS, unpack
@@ -98,17 +97,15 @@ def run(nodes: int, fault: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.parser(__doc__)
     parser.add_argument("--nodes", type=int, default=10_000)
-    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     rows = []
     for fault in FAULTS:
         rows.append(run(given.nodes, fault))
         print(json.dumps(rows[-1]), flush=True)
     if given.json:
-        content = {"benchmark": "reach_at_scale", "machine": machine(), "rows": rows}
-        given.json.write_text(json.dumps(content, indent=1) + "\n")
+        harness.write("reach_at_scale", rows, given.json)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ verdict, and of every stage (the first one imports torch).
 """
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,10 +31,8 @@ SIDES = {
 
 
 def seconds(arguments: list[str], ranks: int = RANKS) -> float:
-    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     start = time.perf_counter()
-    subprocess.run([*run, *arguments], capture_output=True, check=True, timeout=120, env=environ)
+    harness.torchrun(ranks, arguments, 120)
     return time.perf_counter() - start
 
 

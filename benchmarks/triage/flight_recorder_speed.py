@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parent))
 from synthetic import Hang, Options
 from synthetic_job import Job
 

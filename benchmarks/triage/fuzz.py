@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parent))
 from synthetic import FAULTS, Hang, Options
 from synthetic_job import Job
 

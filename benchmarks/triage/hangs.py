@@ -17,7 +17,6 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # absent where this file is imported
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import hang_job
 import hang_score

@@ -3,11 +3,9 @@
 import argparse
 import json
 import random
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 from synthetic_job import CAUSES, FAULTS, Fault, Job, Programs, Rank, Truth, harm, simulate
 from torch_pickle import Frame, Op, Row, TorchPickle
 

@@ -10,10 +10,8 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
-sys.path.insert(0, str(Path(__file__).parent))
 from torch_pickle import Group, Op
 
 FAULTS = (

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parent))
 from hang_score import OUTCOMES, Named, judge, named_in
 from synthetic import Hang, Options
 from synthetic_job import FAULTS, Fault, Job, Truth
