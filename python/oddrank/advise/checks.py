@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import metadata
 
-from oddrank import launch
-from oddrank.advise.variables import FAMILIES, KNOWN, TABLE
-from oddrank.errors import LaunchError
+from oddrank.advise.variables import FAMILIES, GUIDE, KNOWN, TABLE
 from oddrank.finding import Condition, Evidence, Finding, Level, Row, Who
+from oddrank.launch import Launch
 from oddrank.machine import INFINIBAND
 
 _MOST_VALUE = 4096
@@ -38,11 +37,7 @@ class Process:
     torch: tuple[int, ...] = ()
 
 
-def here() -> Process:
-    try:
-        place = launch.current()
-    except LaunchError:
-        place = launch.current({})  # the variables contradict each other: doctor says which
+def here(place: Launch) -> Process:
     return Process(
         variables={
             name: os.environ[name][:_MOST_VALUE] if name in TABLE else None
@@ -104,7 +99,6 @@ TWO_NAMES = {
 }
 _BUFFERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
-_GUIDE = "NCCL 2.30 user guide, Environment Variables"
 _TORCH = "docs.pytorch.org, ProcessGroupNCCL Environment Variables"
 
 
@@ -138,7 +132,7 @@ CAUSES: dict[str, Cause] = {
         ("export {instead}=${name}; unset {name}",), "torch 2.2, c10d/Utils.hpp",
     ),
     "removed": Cause(
-        "{name} does nothing since {until}", "NCCL's guide says so", ("unset {name}",), _GUIDE,
+        "{name} does nothing since {until}", "NCCL's guide says so", ("unset {name}",), GUIDE,
     ),
     "two-names": Cause(
         "{name} and {other} are two names of one setting, and their values differ",
@@ -152,7 +146,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "left-over": Cause(
         "{name} keeps NCCL or torch from its fastest way ({does})",
-        "it is for experiments, and often left over from one", ("unset {name}",), _GUIDE,
+        "it is for experiments, and often left over from one", ("unset {name}",), GUIDE,
     ),
     "debug-log": Cause(
         "{name} makes {world} ranks write NCCL's whole log to stdout",
@@ -162,7 +156,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "shared-log": Cause(
         "{name} has no %p: {ranks} ranks of a host write one file, and lines are lost",
-        "NCCL overwrites a file of that name", ("export {name}=/tmp/nccl.%h.%p",), _GUIDE, "high",
+        "NCCL overwrites a file of that name", ("export {name}=/tmp/nccl.%h.%p",), GUIDE, "high",
     ),
     "detail": Cause(
         "{name}=DETAIL checks each collective on all ranks before it runs",
@@ -206,23 +200,23 @@ CAUSES: dict[str, Cause] = {
     ),
     "endless-timeout": Cause(
         "{name} makes InfiniBand wait for ever: a lost link becomes a hang",
-        "0 and values over 31 mean no timeout", ("unset {name}",), _GUIDE, "high",
+        "0 and values over 31 mean no timeout", ("unset {name}",), GUIDE, "high",
     ),
     "loopback": Cause(
         "{name} names the loopback interface: ranks of {nodes} nodes can't reach each other",
-        "lo reaches its own host only", ("unset {name}",), _GUIDE, "high",
+        "lo reaches its own host only", ("unset {name}",), GUIDE, "high",
     ),
     "sockets": Cause(
         "{name} x {other} is {count}, over the limit of {most}", "NCCL's guide has the limit",
-        ("export {name}=4 {other}=4",), _GUIDE, "high",
+        ("export {name}=4 {other}=4",), GUIDE, "high",
     ),
     "ll128": Cause(
         "{name} forces LL128: on platforms without it, data may be corrupted",
-        "NCCL chooses it where it is safe", ("unset {name}",), _GUIDE,
+        "NCCL chooses it where it is safe", ("unset {name}",), GUIDE,
     ),
     "prefix": Cause(
         "{name} has {device} without =, and so also takes {more}", "names are prefixes without =",
-        ("export {name}==${name}",), _GUIDE,
+        ("export {name}==${name}",), GUIDE,
     ),
 }  # fmt: skip
 

@@ -68,11 +68,11 @@ def command(json_path: str | None, fail_on: frozenset[str]) -> int:
     """
     try:
         here = launch.current()
-    except LaunchError:  # doctor shows it
+    except LaunchError:  # the variables contradict each other: doctor says which
         here = launch.current({})
     if here.local_rank != 0:
         return 0
-    made = _report(checks.here())
+    made = _report(checks.here(here))
     every = made.data["variables"]
     rows = [_as_shown(row) for row in every if not row["name"].startswith("TORCHELASTIC_")]
     if count := len(every) - len(rows):

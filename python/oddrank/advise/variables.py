@@ -72,7 +72,7 @@ def _fits(one: str, text: str) -> bool:
     return (not low or number >= int(low)) and (not high or number <= int(high))
 
 
-_GUIDE = "NCCL 2.30 user guide, Environment Variables"
+GUIDE = "NCCL 2.30 user guide, Environment Variables"
 _OPENMP = "what follows depends on the OpenMP library"
 # Section of the table -> `otherwise` of rows that take numbers, and of all others.
 _OTHERWISE = {
@@ -111,7 +111,7 @@ def rows() -> Iterator[Variable]:
         elif line and not line.startswith("#"):
             yield _row(whose, source, line.lstrip("!~+"))
     for name, did, version, instead in _REMOVED:
-        yield Variable(name, did, until=f"NCCL {version}", instead=instead, source=_GUIDE)
+        yield Variable(name, did, until=f"NCCL {version}", instead=instead, source=GUIDE)
     for new, takes in _RENAMED.items():
         line = f"{new[6:]}|as {new}|||{takes}"
         yield replace(_row("torch", "torch 2.2, c10d/Utils.hpp", line), instead=new)

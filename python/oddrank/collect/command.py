@@ -10,7 +10,7 @@ import click
 from oddrank import render
 from oddrank.cli import Seconds
 from oddrank.collect import OUTPUT
-from oddrank.errors import LaunchError, OddrankError
+from oddrank.errors import OddrankError
 from oddrank.finding import counted, size_text
 
 if TYPE_CHECKING:
@@ -67,10 +67,7 @@ def command(job: tuple[str, ...], folder: Path, limit: int, deadline: float) -> 
     from oddrank import launch
     from oddrank.collect import children, node
 
-    try:
-        here = launch.current()
-    except LaunchError as error:
-        raise OddrankError(str(error)) from None
+    here = launch.current()
     if here.local_rank != 0:
         return 0
     stop = children.Stop()

@@ -18,7 +18,7 @@ from oddrank.collect import children
 from oddrank.collect.children import Say, Stop, Task
 from oddrank.collect.sources import NAMES, Rank, Target
 from oddrank.collect.sources.process import parent_of
-from oddrank.errors import LaunchError, OddrankError
+from oddrank.errors import OddrankError
 from oddrank.finding import grouped
 from oddrank.trace import jobs
 from oddrank.trace.ranks import snapshots
@@ -163,7 +163,7 @@ def _place(environ: dict[str, str], parent: int) -> dict[str, Any]:
     """Returns the rank that the variables name; without one the process is none."""
     try:
         found = launch.current(environ)
-    except (OddrankError, LaunchError, ValueError, LookupError):
+    except (OddrankError, ValueError, LookupError):
         return {}
     if found.launcher == "alone":
         return {}

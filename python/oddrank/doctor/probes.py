@@ -6,7 +6,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -29,7 +29,7 @@ OPTIONAL = {"jinja2": "--html", "matplotlib": "pictures", "tensorboard": "Tensor
 _MOST_ERRORS = 1000  # bytes at the end of a probe's stderr
 
 
-def examine(seconds: float, environ: Mapping[str, str] = os.environ) -> Facts:
+def examine(seconds: float) -> Facts:
     """Examines everything within `seconds`, and one more if a child has to be killed."""
     answers = ask(["torch", "gpu"], seconds)
     torch = answers["torch"]
@@ -57,20 +57,20 @@ def examine(seconds: float, environ: Mapping[str, str] = os.environ) -> Facts:
         "torch": torch["torch"],
         "cuda": answers["gpu"],
         "nccl": torch["nccl"],
-        "launch": _launch(environ),
-        "files": _files(environ),
+        "launch": _launch(),
+        "files": _files(),
         "packages": {name: find_spec(name) is not None for name in OPTIONAL},
         # Without a GPU's driver, CUDA parts are not needed.
         "gpu_expected": any(map(os.path.exists, _DRIVER_FILES)),
     }
 
 
-def _launch(environ: Mapping[str, str]) -> Facts:
+def _launch() -> Facts:
     try:
-        me = launch.current(environ)
+        me = launch.current()
     except LaunchError as error:
         return {"problem": str(error)}
-    world = environ.get("WORLD_SIZE", "1")
+    world = os.environ.get("WORLD_SIZE", "1")
     return {
         "launcher": me.launcher,
         "stray": f"WORLD_SIZE={world[:20]}" if me.launcher == "alone" and world != "1" else "",
@@ -80,8 +80,8 @@ def _launch(environ: Mapping[str, str]) -> Facts:
         "nodes": me.nodes,
         "host": me.host,
         "job": me.job,
-        "folder": str(job.job_folder(environ)),
-        "folder_problem": _folder_problem(job.job_folder(environ)),
+        "folder": str(job.job_folder()),
+        "folder_problem": _folder_problem(job.job_folder()),
     }
 
 
@@ -95,12 +95,12 @@ def _folder_problem(folder: Path) -> str:
         return f"{there}: {error.strerror}"
 
 
-def _files(environ: Mapping[str, str]) -> Facts:
+def _files() -> Facts:
     """Opens printflock's lock file, as printflock does, to find its path."""
     core = _native.core_part().module
     if core is None:
         return {"lock": None, "problem": "not known without _core"}
-    folders = [str(folder) for folder in job.base_folders(environ)]
+    folders = [str(folder) for folder in job.base_folders()]
     path, refused = core.printing_open(folders, 1.0)
     return {"lock": path or None, "problem": refused}
 
