@@ -40,7 +40,7 @@ MAD = 1.4826  # standard deviation of a normal distribution, in median absolute 
 DEGREES_OF_DEVIATION = 0.37  # degrees of freedom per value of `deviation` (of a variance: 1)
 _FOUND = 0.95  # share of runs that find the effect `visible`
 _QUANTILE = statistics.NormalDist().inv_cdf(_FOUND)
-_MEDIAN = 1.2533  # standard error of a median, in those of a mean: sqrt(pi / 2)
+MEDIAN = 1.2533  # standard error of a median, in those of a mean: sqrt(pi / 2)
 _OWN = 4  # least repeats for a peer's own noise to count
 _CHANCE = 4  # standard deviations by which a figure's spread differs from the others' by chance
 _FEW = 4  # among fewer peers a single slow one makes up most of the spread
@@ -287,7 +287,7 @@ def line_of(smallest: float, z: float, spread: float, others: int) -> float:
 
 def of_median(count: int) -> float:
     """Returns the standard error of the median of `count` values, in standard deviations."""
-    return (1.0 if count < 3 else _MEDIAN) / math.sqrt(count)
+    return (1.0 if count < 3 else MEDIAN) / math.sqrt(count)
 
 
 def deviation(values: Sequence[float], center: float) -> float:

@@ -16,6 +16,7 @@ from oddrank.finding import Evidence, Finding, Who, grouped, size_text
 from oddrank.finding import Row as CauseRow
 from oddrank.launch import Launch
 from oddrank.machine import node_number
+from oddrank.peers import LINE
 from oddrank.process_group import Group
 
 NODE, RAIL = "node", "rail"
@@ -27,7 +28,6 @@ _FORMS = "node, rail, or AND, OR, MOD, DIV and a number, as in 'AND 0x7' or 'DIV
 # Smallest slowdown that names a group: of hosts, which other jobs use too, and of GPUs. The line
 # lies at two thirds of it: a line at the effect itself would find it half of the time.
 _EFFECT_HOST, _EFFECT_GPU = 0.3, 0.1
-_LINE = 2 / 3
 # Share of the cases in which a slow group is slow.
 _MOST_CASES = 2 / 3
 FEWEST_PASSES = 3
@@ -175,7 +175,7 @@ def slow_group(run: RunState, rows: Sequence[Row]) -> list[Finding]:
         slow = [
             row
             for row, (least, _), effect in zip(cases, lasting, effects, strict=True)
-            if least > effect * _LINE
+            if least > effect * LINE
         ]
         if len(slow) >= _MOST_CASES * len(cases):
             found.append((statistics.median(usual for _, usual in lasting), number, slow))

@@ -35,13 +35,17 @@ def of_rank() -> Setup:
     """Returns this rank's versions and settings. Call before the group is made, which sets some."""
     import torch
 
-    given = {name: os.environ[name][:_MOST_TEXT] for name in SETTINGS if os.environ.get(name)}
     return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda if torch.cuda.is_available() else None,
         "driver": driver(),
-        "settings": given,
+        "settings": given(),
     }
+
+
+def given() -> dict[str, str]:
+    """Returns this rank's settings by name."""
+    return {name: os.environ[name][:_MOST_TEXT] for name in SETTINGS if os.environ.get(name)}
 
 
 def driver() -> str | None:

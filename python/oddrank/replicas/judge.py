@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from oddrank import _native
 from oddrank.finding import grouped, ranks_text
 from oddrank.replicas import digests, layer_hooks
 
 _MOST_BLOCKS = 256  # digests that a rank sends at a time
-
-Value = TypeVar("Value", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Layouts:
     lines: tuple[str, ...]
 
 
-def minority(values: Mapping[int, Value]) -> tuple[int, ...] | None:
+def minority(values: Mapping[int, Hashable]) -> tuple[int, ...] | None:
     """Returns the ranks without the value of the majority: () if there is none.
     A majority is more than half: of two copies none is. Returns None if all are alike."""
     ranks = grouped((value, rank) for rank, value in values.items())

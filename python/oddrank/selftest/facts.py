@@ -24,8 +24,9 @@ from oddrank._version import __version__
 from oddrank.control.stages import RunState
 from oddrank.finding import grouped
 from oddrank.launch import Launch
-from oddrank.machine import is_allowed, placement, settings, small_file
+from oddrank.machine import is_allowed, placement, small_file
 from oddrank.machine.device import GpuFacts, cgroup_cpus, cgroup_memory, gpu_index
+from oddrank.machine.settings import MAY_DIFFER, MUST_AGREE, driver, given
 from oddrank.peers import Majority, majority
 
 # Neither healthy nor a fault: shown, never compared.
@@ -263,10 +264,6 @@ def numa_nodes(cpus: set[int], root: Path = _NODES) -> dict[str, str]:
     return nodes
 
 
-def _settings(here: Here) -> dict[str, str]:
-    return {name: os.environ[name] for name in settings.SETTINGS if os.environ.get(name)}
-
-
 HOST_FACTS = (
     Fact("hostname", lambda here: here.launch.host, "fine"),
     Fact("cpus", lambda here: os.cpu_count(), "odd"),
@@ -274,7 +271,7 @@ HOST_FACTS = (
     Fact("usable_cpus", lambda here: len(os.sched_getaffinity(0)), "fine"),
     Fact("numa", lambda here: numa_nodes(os.sched_getaffinity(0)), "fine"),
     Fact("governor", governor, "odd"),
-    Fact("settings", _settings, "odd", breaking=settings.MUST_AGREE, free=settings.MAY_DIFFER),
+    Fact("settings", lambda here: given(), "odd", breaking=MUST_AGREE, free=MAY_DIFFER),
 )
 
 
@@ -319,10 +316,10 @@ def _own_gpu(here: Here) -> Any:
 def _gpu_uuid(here: Here) -> str | None:
     """Returns the GPU's UUID. Slices share it: for them returns the name of the slice."""
     own = _own_gpu(here)
-    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     index = gpu_index(here.launch) if own is not None else 0
-    if own is not None and index < len(given) and given[index].startswith("MIG-"):
-        return given[index]
+    if own is not None and index < len(listed) and listed[index].startswith("MIG-"):
+        return listed[index]
     return None if own is None else str(own.uuid)
 
 
@@ -453,7 +450,7 @@ SOFTWARE_FACTS = (
     Fact("cuda", lambda here: here.torch.version.cuda, "breaks"),
     Fact("nccl", loaded_nccl, "breaks"),
     Fact("nccl_library", lambda here: ", ".join(_libraries(_MAPS)) or None, "fine"),
-    Fact("driver", lambda here: settings.driver(), "breaks"),
+    Fact("driver", lambda here: driver(), "breaks"),
     Fact("machine", lambda here: platform.machine(), "breaks"),
     Fact("kernel", lambda here: platform.release(), "odd"),
     Fact("system", lambda here: platform.freedesktop_os_release().get("PRETTY_NAME"), "odd"),

@@ -19,7 +19,7 @@ from typing import Any, TypedDict
 from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.finding import Evidence, Finding, Level, Row, Who, grouped, ranks_text
 from oddrank.job import job_name
-from oddrank.peers import MANY
+from oddrank.peers import MANY, MEDIAN
 from oddrank.selftest import Options, speed_judge
 from oddrank.selftest.nodes import node_or_rank
 from oddrank.selftest.speed_judge import SPEED, Class, Look, Measured, Metric, Scope, Slow
@@ -139,7 +139,6 @@ _MOST_DOUBTED = 256
 _PARTNERS = 64
 # In the recheck z standard errors are to be this share of the smallest effect looked for.
 _MARGIN = 0.1
-_MEDIAN = 1.2533  # see peers.of_median
 
 
 @dataclass(frozen=True)
@@ -214,7 +213,7 @@ def _repeats(one: Class) -> int:
     metric = one.metric
     if one.ranks.noise is None:
         return metric.most
-    wanted = (one.ranks.z * _MEDIAN * one.ranks.noise / (_MARGIN * metric.smallest)) ** 2
+    wanted = (one.ranks.z * MEDIAN * one.ranks.noise / (_MARGIN * metric.smallest)) ** 2
     return max(metric.repeats, min(metric.most, math.ceil(wanted)))
 
 
