@@ -19,7 +19,7 @@ from typing import Any, Literal
 from oddrank import _native
 from oddrank.bench.data import Key, Row
 from oddrank.errors import OddrankError
-from oddrank.finding import Evidence, Finding, Who, grouped, size_text, some
+from oddrank.finding import Evidence, Finding, Who, counted, grouped, size_text, some
 from oddrank.finding import Row as CauseRow
 from oddrank.report import SCHEMA, Report
 
@@ -263,7 +263,7 @@ def _useless(row: Row, side: str) -> str:
         return f"wrong values in {side}"
     count = len(row.samples_us)
     if count < _FEWEST:
-        many = "1 iteration" if count == 1 else f"{count or 'no times of single'} iterations"
+        many = counted(count, "iteration") if count else "no times of single iterations"
         return f"{many} (at least {_FEWEST} are needed) in {side}"
     return ""
 
@@ -353,14 +353,14 @@ def report(found: RunComparison, a: Saved, b: Saved) -> Report:
         if verdict in by_verdict
     ]
     fast = [
-        f"{words} in {len(by_verdict[verdict])} of {_rows(total)}"
+        f"{words} in {len(by_verdict[verdict])} of {counted(total, 'row')}"
         for verdict, words in (("SAME", f"as fast as A, {near},"), ("FASTER", "faster"))
         if verdict in by_verdict
     ]
     why = f"B is {' and '.join(fast)}" if fast else ""
     lacking = [row.key for row in found.only_a if row.median_us is not None]
     if lacking:
-        more = f" and {_rows(len(lacking) - 1)} more" if len(lacking) > 1 else ""
+        more = f" and {counted(len(lacking) - 1, 'row')} more" if len(lacking) > 1 else ""
         why = f"B lacks {lacking[0]}{more}, which A has measured{'; ' * bool(why)}{why}"
     data = {
         "a": a.path,
@@ -381,7 +381,7 @@ def _finding(verdict: str, rows: Sequence[Compared], total: int, a: str, b: str)
     return row.found(
         Who("file", device=b if row.condition != "unknown" else None),
         *(Evidence(str(one), "99 % interval of the ratio of medians") for one in rows[:8]),
-        a=a, b=b, worst=worst, among=f"{len(rows)} of {total} row{'s' if total > 1 else ''}",
+        a=a, b=b, worst=worst, among=f"{len(rows)} of {counted(total, 'row')}",
     )  # fmt: skip
 
 
@@ -431,7 +431,3 @@ def cells(row: Compared) -> tuple[object, ...]:
         None if row.ratio is None else f"{row.ratio:.3f}",
         interval, row.verdict,
     )  # fmt: skip
-
-
-def _rows(count: int) -> str:
-    return f"{count} row{'s' if count != 1 else ''}"

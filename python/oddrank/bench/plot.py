@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from oddrank.bench.comparison import Saved
 from oddrank.bench.data import Row
 from oddrank.errors import OddrankError
-from oddrank.finding import grouped, size_text
+from oddrank.finding import counted, grouped, size_text
 from oddrank.pictures import COLOURS, matplotlib, plain
 
 MOST_CURVES = 10  # more would look alike
@@ -94,7 +94,7 @@ def names(runs: Sequence[Saved]) -> list[str]:
 def _facts(run: str, row: Row) -> tuple[str, ...]:
     """Returns the facts that may differ between two curves of a panel, as texts."""
     op, place = "" if row.op == "none" else row.op, "in place" if row.inplace else "out of place"
-    return run, row.backend, row.dtype, op, place, f"{row.n} rank{'s' if row.n != 1 else ''}"
+    return run, row.backend, row.dtype, op, place, counted(row.n, "rank")
 
 
 def _words(row: Row) -> set[str]:

@@ -12,7 +12,7 @@ from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import RunState
 from oddrank.control.walk import Outcome
 from oddrank.errors import OddrankError
-from oddrank.finding import duration
+from oddrank.finding import counted, duration
 from oddrank.launch import Launch
 from oddrank.report import Report
 
@@ -77,11 +77,10 @@ def _measured(rows: Sequence[Row], arrived: dict[int, Any], launch: Launch, *, w
         return ""
     skipped = len(rows) - len(measured)
     n = measured[0].n
-    cases = "1 case" if len(measured) == 1 else f"{len(measured)} cases"
-    ranks = f"{n} rank{'s' if n > 1 else ''}"
+    ranks = counted(n, "rank")
     if measured[0].groups:
         ranks = f"{len(measured[0].groups)} groups of {ranks}, all at once"
-    text = f"{cases} measured on {ranks}{launch.note}"
+    text = f"{counted(len(measured), 'case')} measured on {ranks}{launch.note}"
     if skipped:
         text += f", {skipped} skipped"
     if not well:

@@ -11,7 +11,7 @@ from oddrank.bench.case import COLLECTIVES, NO_OP, Case
 from oddrank.bench.data import PassResult, Row
 from oddrank.bench.plan import Pass
 from oddrank.bench.sampling import error_of_passes
-from oddrank.finding import Who, size_text
+from oddrank.finding import Who, counted, size_text
 from oddrank.render import progress
 
 # With fewer samples a percentile (nearest rank) is the largest one.
@@ -128,7 +128,7 @@ class Table:
                 self._show(row)
 
     def _show(self, row: Row) -> None:
-        ranks = f"{row.n} rank{'s' if row.n > 1 else ''}"
+        ranks = counted(row.n, "rank")
         if row.groups:
             ranks = f"{len(row.groups)} groups of {ranks} at once, figures of the slowest group"
         heading = f"{row.collective} over {row.backend}, {ranks}{', in place' * row.inplace}"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from oddrank.finding import Evidence, Finding, Row, Who, group_name, grouped, ranks_text
+from oddrank.finding import Evidence, Finding, Row, Who, counted, group_name, grouped, ranks_text
 from oddrank.inputs import Notes
 from oddrank.logs import sources
 from oddrank.logs.sources import Source
@@ -204,16 +204,16 @@ def report_of(told: Told, content: dict[str, object], lost: str) -> Report:
         findings.finding(s, next_steps(s, told.triage.view), told.triage.folder)
         for s in told.triage.suspects
     ]
-    plural = "s" if told.files != 1 else ""
+    logs = counted(told.files, "log")
     failures = told.failures
     own = [said for said in failures if said.why == "own"]
     if len(own) > 1 and told.basis == "unknown":
         found = [_found(NO_ORDER, own[:_MOST_EVIDENCE])]
     elif failures and not found:
         found = [_found(FIRST_SAID, failures[:1])]
-    why = f"read: {told.files} log{plural}"
+    why = f"read: {logs}"
     if not failures:
-        why = f"no line of {told.files} log{plural} tells of a failure"
+        why = f"no line of {logs} tells of a failure"
     size = told.triage.view.world
     return Report.of("logs first-error", {"size": size} if size else {}, content, found,
                      complete=bool(found) or not lost, why=why + lost)  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding, size_text
+from oddrank.finding import Finding, counted, size_text
 from oddrank.replicas import digests, entries, findings, groups, judge
 from oddrank.replicas.entries import Entry, Skipped
 from oddrank.replicas.groups import AUTO, Groups, Places, as_module
@@ -148,8 +148,7 @@ class Checker:
         reasons = list(dict.fromkeys(one.why for one in skipped))
         if len(skipped) > len(reasons):
             reasons = [why.replace("it is ", "they are ") for why in reasons]
-        are = f"{len(tensors)} tensor{'s' * (len(tensors) != 1)}"
-        why = f"{are} of {size_text(size)} compared on each rank"
+        why = f"{counted(len(tensors), 'tensor')} of {size_text(size)} compared on each rank"
         if skipped:
             why += f"; {len(skipped)} not compared: {'; '.join(reasons[:3])}"
         if not tensors:

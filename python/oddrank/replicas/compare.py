@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from oddrank.finding import Finding, some
+from oddrank.finding import Finding, counted, some
 from oddrank.replicas import findings
 from oddrank.replicas.checkpoints import Checkpoint, Saved
 from oddrank.replicas.judge import index_of, minority, text_of
@@ -64,8 +64,7 @@ def report(given: Sequence[Checkpoint]) -> Report:
         "skipped": skipped,
     }
     complete = all(name == _SETTINGS for one in given for name in one.skipped)
-    tensors = f"{len(names)} tensor{'s' * (len(names) != 1)}"
-    why = f"{tensors} of {len(given)} files compared{renamed}"
+    why = f"{counted(len(names), 'tensor')} of {len(given)} files compared{renamed}"
     if skipped:
         why += f"; not compared: {some([*skipped], _MOST_SKIPPED)}"
     return Report.of("replicas compare", {}, data, found, complete=complete, why=why)

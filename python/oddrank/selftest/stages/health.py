@@ -9,7 +9,7 @@ from typing import Any, cast
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.errors import OddrankError
-from oddrank.finding import Evidence, Finding, Level, Row, Who, grouped, ranks_text
+from oddrank.finding import Evidence, Finding, Level, Row, Who, counted, grouped, ranks_text
 from oddrank.machine import nvml, placement
 from oddrank.machine.device import CPU
 from oddrank.machine.xid import HARDWARE
@@ -157,7 +157,7 @@ def _own_faults(run: RunState, rank: int, reply: Health) -> Iterable[Finding]:
             value = readings[name]
             seen = Evidence(f"{name.replace('_', ' ')}: {value}", f"NVML {name}", value)
             action = _ACTIONS.get(value, f"recovery action {value}")
-            errors = f"{value} uncorrected memory error{'s' * (value > 1)}"
+            errors = counted(value, "uncorrected memory error")
             yield of_gpu(row, run, rank, seen, action=action, errors=errors)
     throttle = readings.get("throttle", 0)
     if reasons := [name for bit, name in SLOWDOWNS.items() if throttle & bit]:
