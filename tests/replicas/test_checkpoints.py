@@ -16,7 +16,7 @@ from bench.told import by_name, refusal, told, without_foreign_words
 from golden import Golden
 from oddrank import OddrankError
 from oddrank.report import Report
-from replicas.scenarios import bits
+from replicas.scenarios import Harmful, bits
 from reports import valid
 
 torch = pytest.importorskip("torch")
@@ -143,11 +143,6 @@ def test_the_command_compares_a_file_with_a_folder(tmp_path: Path):
     now = oddrank("compare", whole, folder, "--json", "-")
     assert now.returncode == 1
     assert "norm.weight (1 of 32 elements, first at [5]" in valid(now.stdout)["summary"]
-
-
-class Harmful:
-    def __reduce__(self):
-        return (os.system, ("touch harmed",))
 
 
 def test_pickled_code_is_refused_and_not_run(tmp_path: Path, monkeypatch):

@@ -9,7 +9,7 @@ import json
 import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from oddrank.errors import OddrankError
@@ -159,7 +159,7 @@ class Checker:
             "groups": [groups.as_text(ranks) for ranks in sorted(by_group)],
             "seconds": seconds,
             "skipped": [vars(one) for one in skipped[:_MOST_SKIPPED]],
-            "different": [one.as_json() for one in odd],
+            "different": [asdict(one) for one in odd],
         }
         world = {"size": dist.get_world_size(), "rank": dist.get_rank(), "hosts": self._hosts}
         return Report.of("replicas", world, data, found, complete=bool(tensors), why=why)
@@ -238,7 +238,7 @@ def _merged(
     import torch.distributed as dist
 
     rank = dist.get_rank()
-    mine = [one.as_json() for one in odd if one.group[0] == rank]
+    mine = [asdict(one) for one in odd if one.group[0] == rank]
     layouts = [vars(one) for one in other if one.group[0] == rank]
     text = json.dumps([mine, layouts]).encode() if mine or layouts else b""
     every = [json.loads(one) for one in groups.gather_any(world, text) if one]

@@ -1,7 +1,7 @@
 """Finds which ranks hold other bits than most copies, where, and where a NaN or infinity began."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from oddrank import _native
@@ -30,9 +30,6 @@ class Outlier:
     ranks: tuple[int, ...]
     compared: int
     tensors: list[Different] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "Outlier":
