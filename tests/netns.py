@@ -66,8 +66,7 @@ def two_hosts() -> Iterator[tuple[Host, Host]]:
         _ip("link", "add", first.interface, "type", "veth", "peer", "name", second.interface)
         for host in hosts:
             _ip("link", "set", host.interface, "netns", host.namespace)
-            _ip("-n", host.namespace, "addr", "add", f"{host.address}/24", "dev", host.interface)
-            _ip("-n", host.namespace, "link", "set", host.interface, "up")
+            _bring_up(host)
         yield first, second
     finally:
         for host in hosts:
@@ -177,8 +176,7 @@ def _plug_in(host: Host, switch: str, rate: float) -> None:
     name = ("name", host.interface, "netns", host.namespace, "mtu", str(_MTU))
     _ip("link", "add", *name, "type", "veth", *peer)
     _ip("-n", switch, "link", "set", _port(host), "master", "switch", "up")
-    _ip("-n", host.namespace, "addr", "add", f"{host.address}/24", "dev", host.interface)
-    _ip("-n", host.namespace, "link", "set", host.interface, "up")
+    _bring_up(host)
     # Replies over a delayed link arrive on another device than requests leave by.
     for which in ("all", host.interface):
         key = f"net.ipv4.conf.{which}.rp_filter=0"
@@ -187,6 +185,11 @@ def _plug_in(host: Host, switch: str, rate: float) -> None:
     _tc(host.namespace, *where, "htb", "default", "10")
     _class(host, "add", "1:10", rate)
     _limit(host.namespace, "lo", rate)
+
+
+def _bring_up(host: Host) -> None:
+    _ip("-n", host.namespace, "addr", "add", f"{host.address}/24", "dev", host.interface)
+    _ip("-n", host.namespace, "link", "set", host.interface, "up")
 
 
 def _class(host: Host, verb: str, number: str, rate: float) -> None:

@@ -84,21 +84,21 @@ def _hurt(fault: str, ranks: int, ends: Sequence[int], *, of: str, by: Hurt) -> 
     return Case(fault, ranks, by, frozenset(ends), frozenset({of}))
 
 
-def slow_node(node: int, nodes: int, on_host: int, share: float = 0.6) -> Case:
+def slow_node(node: int, nodes: int, on_host: int) -> Case:
     """Slows all that a host sends; its ranks share the rest."""
     ends = range(node * on_host, (node + 1) * on_host)
     made = _hurt(
         "slow sender", nodes * on_host, ends, of="slow-sender",
-        by=lambda net: net.slow_sender(node, RATE * share),
+        by=lambda net: net.slow_sender(node, RATE * 0.6),
     )  # fmt: skip
     return replace(made, on_host=on_host)
 
 
-def slow_rank(rank: int, nodes: int, on_host: int, share: float = 0.3) -> Case:
+def slow_rank(rank: int, nodes: int, on_host: int) -> Case:
     """Slows one rank of a host below its share; the others have the rest."""
 
     def later(net: Network, live: Live) -> None:
-        net.slow_ports(rank // on_host, live.ports_of(rank), RATE * share)
+        net.slow_ports(rank // on_host, live.ports_of(rank), RATE * 0.3)
 
     made = _hurt("slow rank", nodes * on_host, [rank], of="slow-sender", by=_nothing)
     return replace(made, on_host=on_host, later=later)

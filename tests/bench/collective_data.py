@@ -79,12 +79,10 @@ def reduce_by_tree(rows: Any, op: str, dice: random.Random):
     """Reduces in pairs, drawn anew in each round. rows: (rank, element)."""
     while len(rows) > 1:
         order = torch.tensor(dice.sample(range(len(rows)), len(rows)))
-        rows = rows.view(_bits(rows))[order].view(rows.dtype)
+        rows = as_integers(rows)[order].view(rows.dtype)
         half = len(rows) // 2
         pairs = combine(op, rows[:half], rows[half : 2 * half])
-        rows = torch.cat([pairs.view(_bits(pairs)), rows[2 * half :].view(_bits(rows))]).view(
-            pairs.dtype
-        )
+        rows = torch.cat([as_integers(pairs), as_integers(rows[2 * half :])]).view(pairs.dtype)
     return rows[0].clone()
 
 
@@ -112,6 +110,7 @@ def prescale(rows: Any, world: int):
     return (rows.double() * share.double()).to(rows.dtype)
 
 
-def _bits(data: Any):
+def as_integers(data: Any):
     """Views the data as a dtype of the same size that torch can index and concatenate."""
-    return {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[data.dtype.itemsize]
+    kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return data.view(kinds[data.dtype.itemsize])

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from oddrank import _native  # noqa: E402 (after the skip)
 from oddrank.bench.pairs import exchange as exchange_module  # noqa: E402
-from oddrank.bench.pairs.exchange import Effort, Exchange, NativeWire, TorchWire, wire_of  # noqa: E402  # noqa: E402
+from oddrank.bench.pairs.exchange import Effort, Exchange, NativeWire, TorchWire, wire_of  # noqa: E402
 from oddrank.bench.pairs.schedule import Game, Meeting  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 

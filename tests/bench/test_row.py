@@ -120,10 +120,7 @@ def test_a_rank_counts_the_wrong_values_of_all_it_received(monkeypatch):
 
 
 SETUP = {"torch": "2.11.0", "cuda": None, "driver": None, "settings": {}, "gpu": "NVIDIA H200"}
-CONNECTED = {
-    "gloo_interface": None, "nccl": None, "links": None,
-}  # fmt: skip
-HGX = {"nvlinks": 18, "nvlink_MBps": 26562, "pcie": 5, "pcie_width": 16}
+CONNECTED = {"gloo_interface": None, "nccl": None, "links": None}
 
 
 def run_of(world, **connected):

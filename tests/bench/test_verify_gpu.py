@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from bench.collective_data import DTYPES, RIGHT, Segment  # noqa: E402 (after the skip)
+from bench.collective_data import DTYPES, RIGHT, Segment, as_integers  # noqa: E402 (after the skip)
 from oddrank import OddrankError, _native  # noqa: E402
 from oddrank.bench.case import OPS  # noqa: E402
 
@@ -48,11 +48,10 @@ def test_the_gpu_writes_the_hosts_bits_and_finds_what_the_host_finds(dtype):
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if DTYPES[d].is_floating_point])
 def test_the_gpu_allows_an_average_what_the_host_allows(dtype):
-    kind = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     for world in (3, 100, 1000):
         segment = Segment(dtype, "avg", world, count=5000)
         right = segment.contributions().double().mean(dim=0).to(DTYPES[dtype])
-        bits = right.view(kind[right.element_size()])
+        bits = as_integers(right)
         for off in range(-4, 5):
             moved = torch.where(right.double() > 0, (bits + off).clamp(min=0), bits)
             host = moved.view(DTYPES[dtype])

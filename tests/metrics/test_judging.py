@@ -46,9 +46,9 @@ def test_a_healthy_series_is_healthy_and_a_fault_in_one_is_found_where_it_began(
         assert one["known"] <= one["first"]
 
 
-def slowly(rows, factor, first=500):
-    """Returns how much of a fault each row of a log has that begins after `first` rows."""
-    return [1 + (factor - 1) * max(0, n - first) / (rows - first) for n in range(1, rows + 1)]
+def slowly(rows, factor):
+    """Returns how much of a fault each row of a log has that begins after 500 rows."""
+    return [1 + (factor - 1) * max(0, n - 500) / (rows - 500) for n in range(1, rows + 1)]
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_stalls_pauses_and_slow_iterations_are_no_goodput():
     assert lost(slow_start) == {"start-up": pytest.approx(600, abs=20)}
 
 
-def titan(first, last, tps=1000, loss=2.5):
-    return [f"step: {n}  loss:  {loss + n % 3 / 100}  tps: {tps + n % 5}"
+def titan(first, last, tps=1000):
+    return [f"step: {n}  loss:  {2.5 + n % 3 / 100}  tps: {tps + n % 5}"
             for n in range(first, last)]  # fmt: skip
 
 

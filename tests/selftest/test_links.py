@@ -18,8 +18,8 @@ def connected(states, backend="gloo"):
     return RunState(len(states), states, {"connect": said})
 
 
-def slow_from(rank, rate=0.3):
-    return lambda cell: rate if cell[0] == rank else 1.0
+def slow_from(rank):
+    return lambda cell: 0.3 if cell[0] == rank else 1.0
 
 
 def judged(again):
