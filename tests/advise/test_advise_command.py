@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from oddrank import launch
 from oddrank.advise.checks import here
 from processes import typed
 from reports import valid
@@ -101,6 +102,6 @@ def test_in_a_job_one_rank_of_each_node_prints():
 def test_this_process_keeps_no_value_of_an_unknown_variable(monkeypatch):
     monkeypatch.setenv("NCCL_TOKEN", SECRET)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    variables = here().variables
+    variables = here(launch.current()).variables
     assert variables["NCCL_TOKEN"] is None
     assert "AWS_SECRET_ACCESS_KEY" not in variables

@@ -152,11 +152,12 @@ def test_the_table_is_the_output_and_fits_a_terminal_of_80_columns(broken_torch:
     assert "import torch fails: ImportError: no" in " ".join(done.stdout.split())
 
 
-def test_a_job_folder_that_cannot_be_made_is_told(tmp_path):
+def test_a_job_folder_that_cannot_be_made_is_told(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     for folder, good in ((tmp_path / "new" / "x", True), ("/proc/nope", False),
                          (tmp_path / "file" / "x", False)):  # fmt: skip
-        facts = probes._launch({"ODDRANK_DIR": str(folder)})
+        monkeypatch.setenv("ODDRANK_DIR", str(folder))
+        facts = probes._launch()
         (row,) = (row for row in command._launch_rows(facts) if row[0] == "job folder")
         assert (row[1] == "ok") == good, row
         assert ("set ODDRANK_DIR" in row[2]) == (not good)
