@@ -4,6 +4,7 @@ own: by itself; lost: because it lost another one; waited: because it waited in 
 one; ended: somebody ended it; unlike: it was sent another size than it expected.
 """
 
+import math
 import re
 import signal
 from collections import defaultdict
@@ -31,6 +32,7 @@ _WORKER = re.compile(
     r"(?:is killed by signal: ([A-Z][\w ]*)\.|exited unexpectedly(?: with exit code (\d+))?)"
 )
 _WITH_ITS_NODE = 60.0  # seconds between the end of a node and the ends of its ranks
+_LONG = 2 * 3600.0  # so many seconds later ends of ranks do not follow from a kill any more
 _AT_ONCE = 0.03  # seconds between two ends by signals that were sent together
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _AFTER = re.compile(r"(?:, |: )after [\w.]+: ")  # what it was raised after, as arm.py writes it
@@ -84,7 +86,11 @@ def ends_of(view: View) -> list[End]:
         # The log of a whole host may tell of processes that are none of the job's: that shows only
         # where a source says which processes the job has.
         whose = death.process
-        if whose.rank is None and whose.host in view.began and death.by == "kernel":
+        of_kernel = whose.rank is None and death.by == "kernel"
+        gaps = [_since(death, d) for d in view.deaths if of_kernel and d.by != "kernel"]
+        if any(gap > _LONG for gap in gaps) and not any(gap <= _LONG for gap in gaps):
+            continue
+        if of_kernel and whose.host in view.began:
             strangers.append(death)
         else:
             of[death.process.key or death.child or number].append(_of_memory(death, view))
@@ -94,6 +100,11 @@ def ends_of(view: View) -> list[End]:
     if not view.stops:
         found = _from_outside(found, view)
     return _with_kills(_attached(found), strangers, view)
+
+
+def _since(one: Death, other: Death) -> float:
+    """Returns the seconds from one end to another; not a number if no clock tells."""
+    return (other.time or math.nan) - (one.time or math.nan) if one.wall == other.wall else math.nan
 
 
 def _of_worker(death: Death) -> Death:
@@ -168,7 +179,7 @@ def _with_kills(ends: list[End], strangers: Iterable[Death], view: View) -> list
     """Explains the only end without a word on a host by the kernel's kill for memory there.
 
     In a container the kernel's pids are not the job's: if its log tells of one such kill, or a
-    cgroup counts them, it was that process.
+    cgroup counts them, it was that process. A log that names no host has to tell the time.
     """
     silent = [
         end for end in ends
@@ -178,6 +189,11 @@ def _with_kills(ends: list[End], strangers: Iterable[Death], view: View) -> list
         return ends
     (one,), host = silent, silent[0].process.host
     kills = list({d.process.key: d for d in strangers if d.process.host == host}.values())
+    near = [
+        end for end in ends if end.best.by == "kernel" and end.process.rank is None
+        and not end.process.host and abs(_since(end.best, one.best)) <= _WITH_ITS_NODE
+    ]  # fmt: skip
+    kills += [end.best for end in near]
     counted = [
         Death(one.process, "oom", t.source, signal=9, by="kernel", text=t.text)
         for t in view.troubles
@@ -188,7 +204,7 @@ def _with_kills(ends: list[End], strangers: Iterable[Death], view: View) -> list
         return ends
     best = replace(why[0], process=one.process, site=one.best.site)
     ends[ends.index(one)] = replace(one, best=best, deaths=(*one.deaths, best))
-    return ends
+    return [end for end in ends if end not in near]
 
 
 def _of_memory(death: Death, view: View) -> Death:
