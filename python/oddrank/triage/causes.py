@@ -269,7 +269,7 @@ def _told_to_end(suspect: Suspect) -> str:
     if name.startswith("Ctrl-C"):
         return f"{name} ended the job{at}: nobody is to blame"
     if death.text:
-        why = "at its time limit" if "time limit" in death.text else f"({death.text})"
+        why = f"at its {death.text}" if death.text.endswith(" limit") else f"({death.text})"
         return f"{name} ended the job{at} {why}: nobody is to blame for that, and {_NOT_TOLD} more"
     if death.signal is None:
         return f"{name} cancelled the job{at}; its log does not say why"

@@ -77,7 +77,7 @@ _RAY_PID = re.compile(r"(?:Worker PID|pid)[=: ]+(\d+)")
 _RAY_ACTOR = re.compile(r"\b(?:pid|Worker PID): (\d+)")
 _RAY_NAME = re.compile(r"^\s*(?:class_)?name: (?:.*\.)?(\S+)\s*$", re.MULTILINE)
 _RAY_HOST = re.compile(r"\b(?:ip|Worker IP address|Owner Ip address): (?!0\.0\.0\.0\b)([\w.:-]+)")
-_OOM = re.compile(r"oom[-_]kill", re.IGNORECASE)
+_OOM = re.compile(r"oom[-_]kill|exceeded (?:\w+ )?(memory limit)", re.IGNORECASE)
 _LATER_CODE = re.compile(r"exit (?:code|status):\s+(\d+)", re.IGNORECASE)
 _OF_MPI = ("process rank", "RUNNING AT", "MPI_ABORT was invoked", "Process name: ",
            "called MPI_Abort")  # fmt: skip
@@ -350,12 +350,15 @@ class _Reader:
                 yield _ended(process, int(code[1]), source, time=line.time)
 
     def _slurmstepd(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
-        if _OOM.search(line.text):
+        if killed := _OOM.search(line.text):
+            if killed[1]:
+                yield Stop("SLURM", source, line.time, why=killed[1])
             yield Trouble("oom", line.text.partition("error:")[2].strip()[:300], source,
                           line.process.host, fatal=True, time=line.time)  # fmt: skip
         if "NODE FAIL" in (found[2] or ""):
-            yield Trouble("node", "SLURM cancelled the step: node failure", source, fatal=True,
-                          time=line.time)  # fmt: skip
+            if not any("ode fail" in each.text for each in self._lines):  # srun names it
+                yield Trouble("node", "SLURM cancelled the step: node failure", source, fatal=True,
+                              time=line.time)  # fmt: skip
         elif found[1] is not None:
             yield Stop("SLURM", source, line.time, why=(found[2] or "").lower())
 

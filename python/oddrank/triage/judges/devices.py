@@ -50,7 +50,7 @@ class _Ties:
         if trouble.host is not None:
             short = _short(trouble.host)
             return next((h for h in self._by_host if _short(h) == short), trouble.host)
-        named = self._by_file(trouble) or [*self._by_host]
+        named = self._by_file(trouble) or [*self._by_host] * (trouble.kind != "node")
         return named[0] if len(named) == 1 else None
 
     def _by_file(self, trouble: Trouble) -> list[str]:

@@ -214,7 +214,8 @@ def _of_memory(death: Death, view: View) -> Death:
     for trouble in view.troubles:
         apart = trouble.host and death.process.host and trouble.host != death.process.host
         if trouble.kind == "oom" and trouble.code != OF_CGROUP and not trouble.pids and not apart:
-            return replace(death, how="oom", by="kernel", text=trouble.text, among=False)
+            by = "scheduler" if "limit" in trouble.text else "kernel"
+            return replace(death, how="oom", by=by, text=trouble.text, among=False)
         gap = abs(trouble.time - death.time) if trouble.time and death.time else 0.0
         of_node = trouble.kind == "node" and trouble.host and trouble.host == death.process.host
         if of_node and gap <= _WITH_ITS_NODE:
