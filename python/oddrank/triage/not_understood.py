@@ -14,7 +14,7 @@ from oddrank.inputs import Item
 from oddrank.inputs.files import is_text
 from oddrank.triage import causes
 from oddrank.triage.evidence import log_lines, nccl_ras, nvidia_smi
-from oddrank.triage.evidence.tracebacks import FINISHED, NO_PROGRESS, PROGRESS
+from oddrank.triage.evidence.log_lines import FINISHED, NO_PROGRESS, PROGRESS
 from oddrank.triage.facts import Process, Source
 from oddrank.triage.suspects import Point, Suspect
 
@@ -52,22 +52,21 @@ _MOST, _MOST_TEXT, _MOST_OF_A_WORD = 8, 300, 1000
 _END = 1 << 18  # bytes
 
 
-def judge(items: Sequence[Item], *, ended: bool = False) -> Suspect | None:
+def judge(items: Sequence[Item], *, ended: bool = False, read: bool = True) -> Suspect | None:
     """Returns the suspect if judges found none. ended: a process or a device did.
-    None if there are no files, or if logs tell of ranks that moved or ended well.
+    None if there are no files, or if logs tell of ranks that moved or ended well; if nothing else
+    was read, they have to tell of a good end.
     """
     if not items:
         return None
-    texts = [
-        item for item in items
-        if is_text(item) and not item.name.endswith(_NO_LOG) and item.head.lstrip()[:1] != b"{"
-    ]  # fmt: skip
     looked = []
-    for item in texts:
-        with suppress(OSError, OddrankError):
-            looked.append(_Looked(item))
-    telling = [each for each in looked if each.loud or each.steps]
-    if telling and not ended and all(each.well for each in telling):
+    for item in items:
+        is_json = re.match(rb"\s*\{[^']", item.head)  # Python prints metrics with an apostrophe
+        if is_text(item) and not is_json and not item.name.endswith(_NO_LOG):
+            with suppress(OSError, OddrankError):
+                looked.append(_Looked(item))
+    telling = [each for each in looked if each.loud or each.steps or each.ended_well]
+    if telling and not ended and all(each.well if read else each.ended_well for each in telling):
         return None
     points = [point for each in looked for point in each.loud]
     points.sort(key=lambda point: not _PLAIN.search(point.text))
@@ -93,7 +92,7 @@ class _Looked:
         self.speakers: list[Process] = []
         known = log_lines.lines_of(item)
         last_step = last_loud = 0
-        finished, table = False, any(kind.sniff(item) for kind in _TABLES)
+        finished, table = 0, any(kind.sniff(item) for kind in _TABLES)
         for number, _, text, writer, *_ in scan["matches"]:
             if _LOUD.search(text) and not (_QUIET.search(text) or (table and _CELL.match(text))):
                 last_loud = number
@@ -108,12 +107,13 @@ class _Looked:
             end = file.read(_END).decode(errors="replace").splitlines()
         for number, text in enumerate(end, max(scan["lines"] - len(end), 0) + 1):
             if not NO_PROGRESS.search(text):
-                finished |= FINISHED.search(text) is not None
+                finished = number if FINISHED.search(text) else finished
                 if step := PROGRESS.search(text):
                     self.steps.add(step[1])
                     last_step = number
                     known.add(number)
-        self.well = finished or (len(self.steps) > 1 and last_step > last_loud)
+        self.ended_well = finished > last_loud
+        self.well = finished > 0 or (len(self.steps) > 1 and last_step > last_loud)
         self.lines, self.understood = scan["lines"], len(known)
         if table and not self.loud and not self.steps:
             self.lines, self.understood = 0, 0

@@ -56,7 +56,10 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
             read[kind.name] = (chosen_before + len(chosen), found_before + len(found))
             parts.setdefault(name, []).extend(found)
     if not any(parts.values()):
-        suspect = not_understood.judge(items)
+        suspect = not_understood.judge(items, read=False)
+        if items and suspect is None and not notes.lost:
+            read["log"] = len(items), 0
+            return Triage(view(()), [], Notes(), read, 1, apart.shared_folder(items))
         if suspect is not None and len(suspect.support) > 1:
             return Triage(view(()), [suspect], notes, read, 1, apart.shared_folder(items))
         why = f" ({notes.lines[0]})" if notes.lines else ""

@@ -16,7 +16,7 @@ from oddrank.inputs import Item, Notes, unix_time
 from oddrank.inputs.files import is_text
 from oddrank.triage import facts
 from oddrank.triage.evidence import rank_in_name
-from oddrank.triage.evidence.lines import Scan, scan, words_of_logs
+from oddrank.triage.evidence.lines import Scan, lines, scan, words_of_logs
 
 
 def _alone(words: str) -> tuple[tuple[str, int], ...]:
@@ -96,6 +96,18 @@ _TABLE_RANK = re.compile(r"rank\s+: (\d+) \(local_rank: (\d+)\)")
 LAUNCHERS = ("bin/torchrun", "bin/accelerate", "torch/distributed/run.py",
              "torch/distributed/launch", "accelerate/commands/", "deepspeed/launcher/",
              "torch/distributed/elastic/agent/")  # fmt: skip
+# Lines of a process that goes on, and that has ended well.
+PROGRESS = re.compile(
+    r"(?<![a-z])(?:step|iter(?:ation)?|epoch|batch)(?![a-z])\W{0,12}(\d+)", re.IGNORECASE
+)
+FINISHED = re.compile(
+    r"\btrain(?:ing|ed)?\b.{0,40}\b(?:finished|completed?|done)\b|\bfinished training\b"
+    r"|`Trainer\.fit` stopped: `max_\w+=\d+` reached|'train_runtime': ?'?\d"
+    r"|\bworker group successfully finished", re.IGNORECASE,
+)  # fmt: skip
+NO_PROGRESS = re.compile(  # a count or a rate is none
+    r"(?i)%\||wandb: |(?<!\b0 )(?:fail|error|exception|abort|crash|emergency)(?!\w*'?[=:] ?'?\d)"
+)
 _LARGE = 8  # of the numbers before lines
 _FEWEST = 4  # ranks that speak, from 0 on, that are taken for the job: fewer may be any part of it
 # Ranks of an engine's groups: "[2026-01-01 00:00:00 DP0 TP1]", "scheduler_PP2_TP1".
@@ -242,7 +254,7 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
     restarts = (m for m in found["matches"] if _READERS[m[1]][1] == "will restart worker group")
     restarted = max((m[0] for m in restarts), default=0)
     behind = [m for m in found["matches"] if m[0] > restarted and _READERS[m[1]][0] != "world"]
-    if not behind or _is_of_launcher(behind):
+    if restarted and (not behind or _is_of_launcher(behind)) and not _goes_on(item, restarted):
         restarted = 0  # the ranks that it started have said nothing
     lines = []
     # Lines of a log that name a year give it to the others.
@@ -266,6 +278,13 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
         )
     speakers = tuple(dict.fromkeys(known.process(speaker[0]) for speaker in found["speakers"]))
     return Log(item, tuple(lines), speakers, found["lines"], restarted)
+
+
+def _goes_on(item: Item, start: int) -> bool:
+    """Returns whether ranks that were started again have made steps, or come to a good end."""
+    below = (text for _, text in lines(item, range(start + 1, start + 10_000)))
+    told = "\n".join(text for text in below if not NO_PROGRESS.search(text))
+    return len({*PROGRESS.findall(told)}) > 1 or FINISHED.search(told) is not None
 
 
 def _is_of_launcher(matches: Sequence[Sequence[Any]]) -> bool:

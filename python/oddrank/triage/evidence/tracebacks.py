@@ -14,7 +14,7 @@ from oddrank.errors import OddrankError
 from oddrank.inputs import Item, Notes
 from oddrank.triage import timeline
 from oddrank.triage.evidence import Kind, lines, log_lines, signal_number
-from oddrank.triage.evidence.log_lines import Line, Log
+from oddrank.triage.evidence.log_lines import FINISHED, NO_PROGRESS, PROGRESS, Line, Log
 from oddrank.triage.facts import Child, Death, Fact, Frame, Process, Source, Stop, Trouble
 
 _START = "Traceback (most recent call last)"
@@ -60,14 +60,6 @@ _HANDLED = re.compile(r"\*\*\* (SIG[A-Z]+) .*?received (?:by PID (\d+)|at time)"
 _GOT_SIGNAL = re.compile(r"got signal: (\d+)")
 # Lines of a process that goes on. Bars are drawn once more when a process ends, and wandb sums up.
 _PROGRESS_WORDS = ("step", "Step", "iter", "Iter", "poch", "loss", "Loss", "inished", "omplete")
-PROGRESS = re.compile(
-    r"(?<![a-z])(?:step|iter(?:ation)?|epoch|batch)(?![a-z])\W{0,12}(\d+)", re.IGNORECASE
-)
-FINISHED = re.compile(
-    r"\btrain(?:ing|ed)?\b.{0,40}\b(?:finished|completed?|done)\b|\bfinished training\b",
-    re.IGNORECASE,
-)
-NO_PROGRESS = re.compile(r"%\||wandb: |fail|error|exception|abort|crash|emergency", re.IGNORECASE)
 # Without prefixes, other ranks' lines may come late: by their times only so much later proves it.
 _LATER = 60.0
 # So many lines around a traceback, and at the end of a log, are searched for such lines first.
