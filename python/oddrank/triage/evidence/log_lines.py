@@ -70,7 +70,7 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
             "hccl fftsplus t|Duplicate GPU detected|TPU session error|!!!! FATAL ERROR|"
             "terminated with signal|terminated with exit code|CUDA_ERROR_ECC|CUDA_ERROR_NVLINK|"
             "Unhandled exception: |SignalException: Process |following async exception: |"
-            "Exception raised from "
+            "Exception raised from |eceived SIG|receiving SIG"
         ),
         ("Last error:", -1),
         ("*** Process received signal", -2),

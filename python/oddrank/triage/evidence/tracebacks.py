@@ -16,6 +16,7 @@ from oddrank.triage import timeline
 from oddrank.triage.evidence import Kind, lines, log_lines, signal_number
 from oddrank.triage.evidence.log_lines import FINISHED, NO_PROGRESS, PROGRESS, Line, Log
 from oddrank.triage.facts import Child, Death, Fact, Frame, Process, Source, Stop, Trouble
+from oddrank.triage.words import count
 
 _START = "Traceback (most recent call last)"
 _FILE_LINE = re.compile(r'^\W*File "([^"]+)", line (\d+)(?:, in (.+))?')
@@ -55,8 +56,12 @@ _SPAWNED = re.compile(
     r"|CalledProcessError: Command '\['(?!deepspeed).* (?:non-zero exit status|died with)) "
     r"(?:<Signals\.)?(?:(SIG\w+)|(\d+))"
 )
-# Handlers of absl and glog, in JAX and in Ray's workers.
-_HANDLED = re.compile(r"\*\*\* (SIG[A-Z]+) .*?received (?:by PID (\d+)|at time)")
+_BEGINS = re.compile(r": .+:$")  # a message whose first line only begins it
+# Handlers of absl and glog, in JAX and in Ray's workers; of Lightning, DeepSpeed and Megatron.
+_HANDLED = re.compile(
+    r"\*\*\* (SIG[A-Z]+) .*?received (?:by PID (\d+)|at time)"
+    r"|\b[Rr]ecei(?:ved|ving) (SIGTERM|SIGINT)\b"
+)
 _GOT_SIGNAL = re.compile(r"got signal: (\d+)")
 # Lines of a process that goes on. Bars are drawn once more when a process ends, and wandb sums up.
 _PROGRESS_WORDS = ("step", "Step", "iter", "Iter", "poch", "loss", "Loss", "inished", "omplete")
@@ -71,8 +76,8 @@ SIGNALS = {
     "Floating": 8, "Illegal instruction": 4, "Interrupt": 2,
     "User defined signal": 10,
 }  # fmt: skip
-_SIGNAL_WORDS = ("Segmentation fault", "*** Process received signal", "*** SIG",
-                 "SignalException: Process ")  # fmt: skip
+_SIGNAL_WORDS = ("Segmentation fault", "*** Process received signal", "*** SIG", "eceived SIG",
+                 "receiving SIG", "SignalException: Process ")  # fmt: skip
 # Last words of C++ exceptions and watchdogs, when they end their process.
 _LAST_WORDS = re.compile(
     r".*(?:what\(\): |with exception:|async exception: )(.*)"
@@ -335,10 +340,10 @@ class _Words:
         found = _HANDLED.search(text)
         process = replace(line.process, pid=int(found[2])) if found and found[2] else line.process
         told = _NUMBER.search(text) if "Signal:" in text else None
-        number = signal_number(found[1]) if found else int(told[1]) if told else 11
+        number = signal_number(found[1] or found[3]) if found else int(told[1]) if told else 11
         if found and number in (2, 15):
-            name = f"pid {process.pid}" if process.pid else "a process"
-            self._told.append(Stop(name, source, line.time, number))
+            who = count([process]) if process.key else "a process"
+            self._told.append(Stop(who, source, line.time, number))
         elif found or told or (line.word == "Segmentation fault" and not line.follows):
             self._died(line, Death(process, "signal", source, line.time, signal=number))
 
@@ -519,8 +524,8 @@ def _deaths(blocks: Sequence[_Block], went_on: set[int]) -> Iterator[Death]:
         same = not text and any(each[: len(site)] == site[::-1] for each in whole)
         if block.launcher or same:
             continue
-        if block.text == "KeyboardInterrupt":
-            told.append(Death(block.process, "signal", block.source, block.time, signal=2,
+        if number := 2 if text == "KeyboardInterrupt" else 15 * ("SIGTERMException" in text):
+            told.append(Death(block.process, "signal", block.source, block.time, signal=number,
                               site=site))  # fmt: skip
         elif text or site:
             told.append(Death(block.process, "exception", block.source, block.time, text=text,

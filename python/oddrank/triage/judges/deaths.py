@@ -61,7 +61,7 @@ def _told(stops: Sequence[Stop]) -> Suspect:
     )  # fmt: skip
     text = f"{stop.what} ended the job" + (f": {stop.why}" if stop.why else "")
     if stop.signal:
-        text = f"{stop.what} was told to end the job, by signal {stop.signal}"
+        text = f"{stop.what} was told to end, by signal {stop.signal}"
     return Suspect(
         causes.UNKNOWN, (), rule="told-to-end", certainty=0, support=(Point(text, stop.source),),
         death=death, time=stop.time,
