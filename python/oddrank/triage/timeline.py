@@ -142,7 +142,8 @@ def _event(fact: Death | Progress, at: float, text: str, coarse: bool = False) -
 
 def said(death: Death) -> str:
     """Returns the first line of a process's last words."""
-    return death.text.strip().partition("\n")[0][:_MOST_WORDS]
+    text = death.text.strip().partition("\n")[0]
+    return text if len(text) <= _MOST_WORDS else f"{text[:_MOST_WORDS]}..."
 
 
 def signal_name(number: int | None) -> str:

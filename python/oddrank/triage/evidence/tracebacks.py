@@ -184,6 +184,15 @@ def _again(log: Log, block: "_Block") -> None:
             return
 
 
+def _below(log: Log, block: "_Block") -> None:
+    """Adds the next line of a message, if it is surely of the same process."""
+    near = dict(lines.lines(log.item, (block.end, block.end + 1)))
+    front, found, _ = near.get(block.end, "").partition(block.text)
+    said = (below := near.get(block.end + 1, "")).removeprefix(front)
+    if found and (below != said or said[:1].isspace() or _SURELY_RAISED.match(said)):
+        block.text += f" {said.strip()}".rstrip()
+
+
 def _bare(item: Item, but: Callable[[int], bool] = lambda number: False) -> Iterator[_Block]:
     """Yields each rank's first line that may end a traceback whose head is in no line.
 
@@ -246,7 +255,10 @@ class _Words:
             self._add(line)
         for writer in list(self._open):
             self._close(writer)
-        torn = [b for blocks in self._done.values() for b in blocks if not b.text]
+        every = [block for blocks in self._done.values() for block in blocks]
+        for block in [b for b in every if _BEGINS.search(b.text)][:_MOST_SITES]:
+            _below(self._log, block)
+        torn = [block for block in every if not block.text]
         for block in torn[:_MOST_SITES]:
             if not parse(block.lines)[1]:
                 _again(self._log, block)
