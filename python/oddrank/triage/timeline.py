@@ -34,16 +34,16 @@ LOST = re.compile(
     r"Connection (?:was )?(?:reset|closed|refused|aborted)|[Bb]roken pipe|BrokenPipeError"
     r"|ConnectionResetError|ECONNRESET|recvValue failed|failed to recv, got 0 bytes"
     r"|Remote process exited|remote process exited|ncclRemoteError|remote error"
-    r"|communicator was aborted|aborted communicator|another rank|DistStoreError|DistNetworkError"
+    r"|communicator was aborted|aborted communicator|DistStoreError|DistNetworkError(?!: The serv)"
     r"|RendezvousConnectionError|RendezvousClosedError|client socket has|Socket Timeout"
     r"|Socket closed|store->get\(|Application timeout caused pair closure"
     r"|NCCL watchdog(?! hang)|No route to host|Software caused connection abort"
-    r"|rocess on rank \d+ due to error"
+    r"|another rank|rocess on rank \d+ due to error"
     # Messages of drivers and engines about a worker that died.
     r"|ActorDied|ActorUnavailable|RayActorError|WorkerCrashed|[Aa]ctor (?:died|is dead)"
     r"|EngineDeadError|Engine core (?:initialization|proc\w*) (?:failed|died)|another task died"
     r"|[Ww]orker(?:Proc)?\w* (?:initialization failed|died|failed with error)|child failed"
-    r"|RuntimeError: cancelled$"
+    r"|RuntimeError: cancelled$|CheckpointException ranks:"
 )
 ZONES = 14 * 3600.0  # times without a zone may be so many seconds off
 

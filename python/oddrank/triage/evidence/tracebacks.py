@@ -95,6 +95,7 @@ _ABORTS = (
 # Where a C++ exception was raised, so many lines behind its text at most, as c10 writes it.
 _RAISED_FROM = re.compile(r"Exception raised from (.+) at (\S+):(\d+)")
 _NEAR = 10
+_OF_RANK = re.compile(r" last\): \(RANK (\d{1,7})\)")  # whose all ranks of a checkpoint show
 # So many exceptions of a log are read once more: the others say the same.
 _MOST_SITES = 32
 _WORKERS = re.compile(r"DataLoader worker \(pid(?:\(s\))? (\d[\d, ]{0,200})\)")
@@ -297,6 +298,7 @@ class _Words:
             process = line.process
             if label := self._spawned.pop(line.writer, ""):
                 process = Process(None, process.host, label=label)
+            process = Process(int(of[1])) if (of := _OF_RANK.search(line.text)) else process
             self._open[line.writer] = _Block(
                 process, self._log.source(line), line.number, time=line.time,
                 goes_on=line.number - began <= 3, original="Original Traceback" in line.text,
@@ -440,6 +442,8 @@ class _Words:
         """Reads what a launcher's own exception says of its processes."""
         if found := _GOT_SIGNAL.search(block.text):
             self._told.append(Stop("torchrun", block.source, block.time, int(found[1])))
+        elif alone and timeline.WAITED.search(block.text):  # for the other launchers
+            self._told += [Death(block.process, "exception", block.source, text=block.text)]
         found = _SPAWNED.search(block.text)
         if found and (found[2] or (not found[1] and alone)):
             self._told.append(_of_spawned(found, block.process, block.source, block.time))

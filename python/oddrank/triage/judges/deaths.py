@@ -25,8 +25,11 @@ _ALIVE = ("running", "stopped", "uninterruptible")
 _MOST_POINTS, _FEW, _MOST_WORDS = 8, 3, 100
 _DONE = ("ended with exit code 0", "had finished")
 _AT_ONCE = 1.0  # seconds in which ranks that raise have not heard of each other
-# gloo's ranks find each other by keys of the store that end with a rank of the group.
-_STORE_KEY = re.compile(r"wait timeout after \d+ ?ms, keys: /default_pg/\S*//cpu//\d+/(\d+)$", re.M)
+# Keys of gloo's ranks in the store end with a rank of the group. NCCL's need that of one rank.
+_STORE_KEY = re.compile(
+    r"wait timeout after \d+ ?ms, keys: /default_pg/\S*//cpu//\d+/(\d+)$"
+    r"|ncclUniqueId from \[(\d+)\].*wait timeout after \d+ ?ms, keys: /default_pg/", re.M,
+)  # fmt: skip
 _JOINED = re.compile(r"(\d+)/(\d+) clients joined|world_size=(\d+),? worker_count=(\d+)")
 # If the order of ends is not known, the kind that explains others best comes first.
 _ORDER = {"oom": 0, "evicted": 1, "exception": 2, "signal": 2, "abort": 3, "exit": 4}
@@ -319,17 +322,17 @@ def _known(ends: Sequence[End], but: Sequence[Process] = ()) -> tuple[Process, .
 def _absent_in_store(view: View, ends: Sequence[End]) -> Suspect | None:
     """Returns the ranks awaited when the others set up their group: a key in the store names it."""
     found = [(d, seen) for d in view.deaths if (seen := _STORE_KEY.search(d.text))]
-    names = {int(seen[1]) for _, seen in found}
+    names = {int(seen[1] or seen[2]) for _, seen in found}
     if len(names) != 1 or names & {end.process.rank for end in ends if end.why != "ended"}:
         return None
     (rank,) = names
-    died, text = found[0][0], found[0][1][0]
+    died, seen = found[0]
     return Suspect(
         causes.NOT_ENTERED, view.named([rank]), "absent-in-store", int(len(found) > 1),
-        support=(Point(f"{text} of the store: the key that rank {rank} sets", died.source),),
-        against=(Point("others may be late as well: they wait for one key after the other"),),
+        support=(Point(f"{seen[0]} of the store: the key that rank {rank} sets", died.source),),
+        against=(Point("others may be late as well"),),
         waiting=tuple(death.process for death, _ in found if death.process.key is not None),
-        at=Call(None, "init_process_group"),
+        at=Call(None, "init_process_group" if seen[1] else "the first NCCL call"),
     )  # fmt: skip
 
 
