@@ -30,6 +30,7 @@ from triage.told import check, into
 
 HOOK = Frame("_distributed_excepthook", "torch/distributed/distributed_c10d.py", 110)
 C10D = Frame("all_reduce", "torch/distributed/distributed_c10d.py", 3252)
+PIPE = "ConnectionResetError: [Errno 104] Connection reset by peer"
 LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4711"
 WAITED = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation"
 AGENT = "E1123 12:58:19.798000 1000 torch/distributed/elastic/multiprocessing/api.py:1002] "
@@ -179,6 +180,8 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
     late = replace(loads, threads=(Thread(Process(4, "n1"), "MainThread"),))
     gone_before.append(death(4, host="n1", how="signal", text="", signal=15, gone=10.3))
 
+    later = [replace(one, time=11.0, process=Process(one.process.rank, "n1")) for one in gave_up]
+
     def of_two(signal):
         first = death(1, host="n1", how="signal", text="", signal=signal, gone=10.0)
         return [first, death(0, host="n1", text=LOST, gone=11.0), World(2, HERE)]
@@ -206,6 +209,12 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         "the error that one was raised after says nothing of whom it lost":
             ([death(0, 10.0, host="n1", text=f"FileNotFoundError: shard 17, after {WAITED}"),
               death(1, 11.0, host="n1", text=LOST), World(2, HERE)], dead(0)),
+        "the worker of one died, and its pipe broke before others failed":
+            ([death(2, 10.0, host="n1", text=PIPE), *later], dead(2)),
+        "or while others still wait in a call":
+            ([death(2, 10.0, host="n1", text=PIPE), *into(21, 0, 1)], dead(2, certainty=1)),
+        "a pipe that broke after others had failed":
+            ([death(2, 12.0, host="n1", text=PIPE), *later], dead(0, certainty=0)),
         "of two ranks one was interrupted, and the other lost it": (of_two(2), ("unknown", (), 0)),
         "nobody saw how a third one ended":
             ([replace(of_two(2)[0], time=10.0), of_two(2)[1], World(3, HERE),

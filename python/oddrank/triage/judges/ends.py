@@ -24,6 +24,8 @@ _UNLIKE = re.compile(
     r"|Detected mismatch between collectives"
 )
 STOOD = re.compile("watchdog (?:got stuck|hang)")
+# Errors of Python's own pipes and sockets, as to a DataLoader worker that died: of no collective.
+_OF_PYTHON = re.compile(r"(?:Connection(?:Aborted|Refused|Reset)?|BrokenPipe|EOF)Error\b")
 _STOPPED = re.compile(r"^(?:KeyboardInterrupt|SignalException|SystemExit)\b")
 FROM_OUTSIDE = frozenset({2, 9, 15})  # signals that others send: SIGINT, SIGKILL, SIGTERM
 # torch's words in the process that started the worker: which of the two is a race inside of torch.
@@ -97,6 +99,7 @@ def ends_of(view: View) -> list[End]:
     gave_up = min((p.time for p in view.all_progress if p.timed_out and p.time), default=None)
     found = [_placed(_end(left, view, gave_up)) for deaths in of.values()
              if (left := _really(deaths, view))]  # fmt: skip
+    found = _lost_first(found, view)
     if not view.stops:
         found = _from_outside(found, view)
     return _with_kills(_attached(found), strangers, view)
@@ -119,6 +122,19 @@ def _of_worker(death: Death) -> Death:
         code=int(code) if code else None, text="", site=(), failed="",
         child=f"DataLoader worker pid {pid}",
     )  # fmt: skip
+
+
+def _lost_first(found: list[End], view: View) -> list[End]:
+    """Takes an error of Python's pipes or sockets for an own end if others wait or failed later."""
+    others = [end for end in found if end.why in ("own", "lost", "waited")]
+    known = len(others) > 1 or any(progress.open for progress in view.all_progress)
+    return [
+        replace(end, why="own")
+        if end.why == "lost" and known
+        and not end.best.failed and _OF_PYTHON.match(end.best.text)
+        and all(end.before(other) for other in others if other is not end) else end
+        for end in found
+    ]  # fmt: skip
 
 
 def _from_outside(found: list[End], view: View) -> list[End]:
