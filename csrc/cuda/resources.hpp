@@ -12,7 +12,7 @@
 
 namespace oddrank::cuda {
 
-// Gives what a unique_ptr owns back to CUDA.
+// Gives a unique_ptr's object back to CUDA.
 template <auto destroy>
 struct Destroy {
   template <class T>
@@ -32,7 +32,7 @@ class Stream {
   }
 
   cudaStream_t get() const noexcept { return stream_.get(); }
-  // Forgets the stream. For work that does not end: destroying what it uses would wait for it.
+  // Forgets the stream. For work that does not end: destroying its objects would wait for it.
   void abandon() noexcept { static_cast<void>(stream_.release()); }
 
   // Returns whether all work was done by the deadline. Throws the error of failed work. Polls, for
@@ -111,8 +111,8 @@ using Buffer = Memory<device_memory, cudaFree>;
 // Page-locked memory of the host, which the GPU reads and writes.
 using PinnedBuffer = Memory<pinned_memory, cudaFreeHost>;
 
-// Waits until all work on `stream` is done. At the deadline it abandons the stream and what the
-// work holds (buffers, pinned memory), for freeing them would wait, and throws Error.
+// Waits until all work on `stream` is done. At the deadline it abandons the stream and the work's
+// memory (buffers, pinned), since freeing would wait, and throws Error.
 template <class... Held>
 void wait_or_abandon(Stream& stream, Deadline deadline, const char* what, Held&... held) {
   if (stream.wait(deadline)) return;
@@ -127,8 +127,8 @@ inline unsigned multiprocessors(int device) {
   return static_cast<unsigned>(count);
 }
 
-// Throws Error unless `address`, which `what` has, is memory of this GPU: in a kernel an address of
-// another GPU or of the host would break the context for good.
+// Throws Error unless `address`, an address of `what`, is memory of this GPU: in a kernel an
+// address of another GPU or of the host would break the context for good.
 inline void need_memory_of(int device, std::uintptr_t address, const char* what) {
   cudaPointerAttributes found{};
   if (address != 0) {  // which CUDA may call an invalid value

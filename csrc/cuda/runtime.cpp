@@ -24,7 +24,7 @@ std::string no_device_problem() {
          ". Check nvidia-smi -L and what the job scheduler or container was asked for";
 }
 
-// Returns what to do if the module has no machine code for the GPU.
+// Returns the remedy if the module has no machine code for the GPU.
 std::string no_kernel_problem() {
   cudaDeviceProp gpu{};
   int device = 0;

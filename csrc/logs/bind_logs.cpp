@@ -1,4 +1,4 @@
-// Bindings of csrc/logs: translate types, no logic. Those that ask Python who a writer is keep the
+// Bindings of csrc/logs: translate types, no logic. Those that ask Python for a writer keep the
 // GIL: one thread reads a log.
 #include <pybind11/stl.h>
 

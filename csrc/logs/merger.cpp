@@ -25,9 +25,9 @@ namespace {
 constexpr std::size_t kAllBuffers = 64u << 20;
 // Pieces of so many bytes are held at once: a line of one byte takes a hundred.
 constexpr std::size_t kSlice = 64u << 10;
-constexpr std::size_t kOutputBlock = 1u << 20;  // of the output
+constexpr std::size_t kOutputBlock = 1u << 20;  // bytes
 
-// One log: what comes next, its place in time, and how it is written.
+// One log: its next lines, their place in time, and their output.
 class Stream {
  public:
   // options: must outlive this.
@@ -101,8 +101,8 @@ class Stream {
     reader_.feed(lines, take);
   }
 
-  // Counts the line in hand. Without a time, or with an earlier one, its place is that of the line
-  // before it; if there is none, that of the first line with a time.
+  // Counts the line in hand. Without a time, or with an earlier one, it takes the place of the line
+  // before it; if there is none, of the first line with a time.
   void place(Merged& merged) {
     const std::optional<std::int64_t> time = time_of(pieces_[begin_]);
     ++merged.lines;
@@ -152,13 +152,13 @@ class Stream {
   const std::string path_;
   Fd fd_;
   std::string buffer_;
-  std::string_view left_;  // of the buffer
+  std::string_view left_;  // not read yet, in the buffer
   const std::int64_t reference_ns_;
   const MergeOptions& options_;
   std::vector<std::string> labels_;
   WriterNumbers numbers_;
   PieceReader reader_;
-  std::vector<Piece> pieces_;        // of the lines in hand
+  std::vector<Piece> pieces_;        // the lines in hand
   std::size_t begin_ = 0, end_ = 0;  // the line in hand, among them
   std::int64_t time_ = kNoTime;
   bool timed_ = false;

@@ -20,9 +20,9 @@ struct MergeOptions {
 
 struct Merged {
   std::uint64_t lines = 0;
-  std::uint64_t untimed = 0;  // that stayed behind the line before them
-  std::uint64_t late = 0;     // whose time was before that of a line of the same file before them
-  std::vector<std::size_t> without_times;  // sources that have lines, and none of them does
+  std::uint64_t untimed = 0;  // lines that stayed behind the line before them
+  std::uint64_t late = 0;     // lines with a time before an earlier line's of the same file
+  std::vector<std::size_t> without_times;  // sources that have lines, all without a time
 };
 
 // Writes the lines of all sources in order of time. Lines of one source keep their order; those

@@ -1,4 +1,4 @@
-// Looks at every n-th group of four bytes of a text, and compares words where one fits.
+// Checks every n-th group of four bytes of a text, and compares words where one fits.
 #include "logs/needles.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace oddrank::logs {
 namespace {
 
 constexpr std::size_t kLongestWindow = 200;
-constexpr std::size_t kWords = 1024;  // of bits, 64 groups each
+constexpr std::size_t kWords = 1024;  // words of bits, 64 groups each
 
 }  // namespace
 
@@ -43,7 +43,7 @@ Needles::Needles(std::vector<Needle> needles) : needles_(std::move(needles)), bi
 }
 
 bool Needles::fits(std::string_view text, std::size_t at, const Place& place) const {
-  // The first bytes tell nearly all: many needles hold a run of spaces, and so do many lines.
+  // The first bytes rule out nearly all: many needles hold a run of spaces, and so do many lines.
   if (at < place.offset || four_bytes(text.data() + at - place.offset) != place.head) return false;
   return text.substr(at - place.offset).starts_with(needles_[place.needle].text);
 }
@@ -51,7 +51,7 @@ bool Needles::fits(std::string_view text, std::size_t at, const Place& place) co
 std::size_t Needles::candidate(std::string_view text, std::size_t at) const {
   const char* const data = text.data();
   const std::size_t end = text.size() < 4 ? 0 : text.size() - 3;
-  // Four at a time: the processor looks at them at once.
+  // Four at a time: the processor compares them at once.
   const std::size_t step = stride_;
   for (; at + 3 * step < end; at += 4 * step) {
     const bool one = is_group(data + at);
@@ -66,7 +66,7 @@ std::size_t Needles::candidate(std::string_view text, std::size_t at) const {
   return kNone;
 }
 
-// Calls take(Hit) with each needle in a text, and done() behind those of one group until it is
+// Calls take(Hit) with each needle in a text, and done() after each group's needles, until it is
 // true.
 template <class Take, class Done>
 void Needles::each(std::string_view text, std::size_t from, Take take, Done done) const {

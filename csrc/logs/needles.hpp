@@ -16,12 +16,11 @@ namespace oddrank::logs {
 struct Needle {
   std::string text;
   int follow = 0;
-  std::size_t reader = 0;  // who looks for it, below 64
+  std::size_t reader = 0;  // number of the reader that looks for it, below 64
 };
 
-// Finds any of a set of words. Of a text, only every n-th group of four bytes is looked at: n so
-// small that each word holds one of them wherever it stands. Nearly all are in no word, as a table
-// of bits says.
+// Finds any of a set of words. Checks only every n-th group of four bytes of a text: n is so small
+// that each word holds one group at any place. A table of bits rules out nearly all groups.
 class Needles {
  public:
   static constexpr std::size_t kLeast = 4;
@@ -35,7 +34,7 @@ class Needles {
   // `seen` bytes don't count.
   std::size_t in(std::string_view text, std::size_t seen = 0) const;
   bool any_in(std::string_view text) const { return readers_in(text, 0) != 0; }
-  // Returns whose words a text contains, a bit a reader. Looks no further when all `wanted` do.
+  // Returns the readers whose words a text contains, a bit each. Stops when it has all `wanted`.
   std::uint64_t readers_in(std::string_view text, std::uint64_t wanted) const;
 
   // A word's place in a text. needle: the first of those that stand there.

@@ -1,4 +1,4 @@
-// Takes texts apart by patterns, of which the compiler makes what code by hand would be.
+// Takes texts apart by patterns, which the compiler turns into code as good as hand-written.
 #pragma once
 
 #include <algorithm>
@@ -116,10 +116,9 @@ bool take_from(std::string_view& text, Outs&... outs) {
   }
 }
 
-// Takes what a pattern says from the front of a text; false, and nothing is taken, if it does not
-// fit; what the parts before say may be in `outs`. %7: a number of up to 7 digits; %=2: of just 2;
-// %d: of up to 10; %u, %x: see take_number(); %n: a name; %N: a name that nobody asks for; all else
-// stands for itself.
+// Takes a pattern's match from the front of a text; false, and takes nothing, if it does not fit;
+// `outs` may hold the first parts. %7: a number of up to 7 digits; %=2: of just 2; %d: of up to 10;
+// %u, %x: see take_number(); %n: a name; %N: a name that is not kept; all else stands for itself.
 template <Pattern kPattern, class... Outs>
 bool take(std::string_view& text, Outs&... outs) {
   std::string_view left = text;

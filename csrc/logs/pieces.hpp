@@ -88,7 +88,7 @@ class PieceReader {
   void mixed(std::string_view text, Prefix who, std::size_t at, bool begins, bool whole,
              Take& take) {
     constexpr auto kNone = std::string_view::npos;
-    std::size_t from = 0;  // of the piece in hand
+    std::size_t from = 0;  // begin of the piece in hand
     std::size_t torn = next_torn(text, at), bar = text.find('\r', at == 0 ? 0 : at - 1);
     while (true) {
       const std::size_t next = std::min(torn, bar == kNone ? bar : bar + 1);
@@ -111,11 +111,11 @@ class PieceReader {
 
   const std::size_t longest_;
   std::string carry_;         // the beginning of a line whose end has not come yet
-  std::string line_;          // what was carried, while its pieces are given
+  std::string line_;          // the carried text, while its pieces are given
   bool bars_ = true;          // the chunk in hand may hold carriage returns
   bool inside_ = false;       // a piece of a long line has been given
-  std::uint64_t number_ = 0;  // of the line in hand, from 1
-  Writer writer_;             // of the last piece of a long line
+  std::uint64_t number_ = 0;  // number of the line in hand, from 1
+  Writer writer_;             // writer of a long line's last piece
 };
 
 }  // namespace oddrank::logs

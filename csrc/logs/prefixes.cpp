@@ -1,5 +1,5 @@
-// Reads launchers' prefixes, shows what each looks like, and has their table: which are tried on a
-// line, and in which order.
+// Reads launchers' prefixes, shows an example of each, and has their table: which to try on a line,
+// and in which order.
 #include "logs/prefixes.hpp"
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace oddrank::logs {
 namespace {
 
 constexpr auto kNone = std::string_view::npos;
-// The forms: each takes its own from the front of a text, notes what it says, and returns how many
-// bytes it takes: 0 if the text begins otherwise. The table below says where each is tried.
+// The forms: each takes its own from the front of a text, notes its values, and returns the number
+// of bytes taken: 0 if the text begins otherwise. The table below says where each is tried.
 
 constexpr std::size_t kTagTime = 24;  // bytes of the time in front of mpirun's tag
 
@@ -35,8 +35,8 @@ bool is_word(std::string_view word, std::string_view number) {
   });
 }
 
-// Returns whether the labels of a name are those of a host: none is a number (0.5,
-// model.layers.0.mlp), or four are (an address). The last is no suffix of a source file.
+// Returns whether the labels of a name are a host's: none is a number (0.5, model.layers.0.mlp), or
+// four are (an address). The last is no suffix of a source file.
 bool has_labels_of_host(std::string_view name) {
   std::size_t labels = 0, numbers = 0;
   std::string_view label;
@@ -181,7 +181,7 @@ std::size_t bare_colour(std::string_view text, Prefix& /*who*/) {
 }
 
 // Ray: "(Worker[rank=9] pid=3098846, ip=10.65.5.217)", "(pid=12)"; vLLM: "(VllmWorker rank=3
-// pid=12)", whose rank is that in its engine, of which a job may have several.
+// pid=12)", whose rank counts in its engine; a job may have several engines.
 std::size_t ray(std::string_view text, Prefix& who) {
   text = text.substr(0, kLongestPrefix);
   std::size_t end = text.find(')');
@@ -220,7 +220,7 @@ std::size_t srun(std::string_view text, Prefix& who) {
 // kubectl --timestamps, docker, GitHub: "2026-09-02T15:29:45.3372976Z "; without a zone only in
 // front of "[rankN]:", since lines of logging begin so, too. Only skipped.
 std::size_t stamp(std::string_view text, Prefix& /*who*/) {
-  // Lines of logging begin so, too, and are many: what is behind the time tells most of them.
+  // Lines of logging begin so, too, and are many: the text behind the time identifies most.
   std::size_t end = 19;
   while (end < text.size() && (is_digit(text[end]) || text[end] == '.' || text[end] == ',')) ++end;
   if (text.size() < end + 2 || (text[end] == ' ' && text[end + 1] != '[')) return 0;
@@ -261,8 +261,7 @@ std::size_t host(std::string_view text, Prefix& who) {
   return taken(text, left);
 }
 
-// syslog: "Apr 19 10:42:28 node7 train[123]: ". The pid is that of a service, which may be
-// torchrun.
+// syslog: "Apr 19 10:42:28 node7 train[123]: ". The pid is a service's, which may be torchrun.
 std::size_t syslog(std::string_view text, Prefix& who) {
   std::string_view left = text, name;
   std::int64_t part = 0;
@@ -303,8 +302,8 @@ using Parse = std::size_t (*)(std::string_view text, Prefix& who);
 struct Row {
   char first;   // '0': any digit; 'a': any letter; else this very character
   char second;  // the same of the character behind a bracket; '.': any
-  // What may stand behind the first run of letters and digits, a bracket before it apart: most
-  // lines are told from all rows by these three characters. Empty: anything.
+  // Characters that may follow the first run of letters and digits, not counting a bracket before
+  // it: these three characters rule out all rows for most lines. Empty: anything.
   std::string_view after;
   Parse parse;
 };
@@ -391,8 +390,7 @@ void add_prefixes(std::string_view line, Prefix& who) {
       ++nested;
     }
     if (who.stream != '\0' && who.tag == 0) who.tag = who.text;
-    // One space belongs to the prefix; more of them are the text's own. Behind mpirun's tag all
-    // are.
+    // One space belongs to the prefix; more belong to the text. Behind mpirun's tag all do.
     if (nested > 0 && who.tag != who.text && line[who.text - 1] != ' ' && who.text < line.size() &&
         line[who.text] == ' ') {
       ++who.text;
@@ -476,7 +474,7 @@ std::size_t WriterNumbers::find(const Prefix& who) {
   if (known_.size() > 1 && last_.same_writer(who)) {
     recent_.resize(kSlots);
     Slot* slot = &recent_[place(who)];
-    slot[1] = slot[0];  // the older one of two goes
+    slot[1] = slot[0];  // the older one is dropped
     slot[0] = {&found->first, number_};
   }
   return number_;

@@ -1,5 +1,5 @@
-// Finds what launchers put in front of a line, and who wrote the line: the only place that knows
-// launchers' prefixes. Each form is a function and a row of the table in prefixes.cpp.
+// Finds launchers' prefix of a line, and the line's writer: the only place that knows launchers'
+// prefixes. Each form is a function and a row of the table in prefixes.cpp.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@
 
 namespace oddrank::logs {
 
-// The numbers of who wrote a line. -1: not said.
+// The numbers of a line's writer. -1: not given.
 struct WriterIds {
   std::int64_t rank = -1;         // global rank
-  std::int64_t local_rank = -1;   // of the launcher of this node
+  std::int64_t local_rank = -1;   // counted by this node's launcher
   std::int64_t task = -1;         // srun, mpirun: the global rank, or a node that runs a launcher
   std::int64_t host_number = -1;  // host:N: the local or the global rank, as the user chose
   std::int64_t pid = -1;
@@ -24,7 +24,7 @@ struct WriterIds {
   bool operator==(const WriterIds&) const = default;
 };
 
-// Who wrote a line, as far as its prefixes say. Empty: not said. The views point into the line.
+// A line's writer, as far as its prefixes say. Empty: not given. The views point into the line.
 struct Prefix : WriterIds {
   std::size_t text = 0;  // where the line's own text begins
   std::string_view host{};

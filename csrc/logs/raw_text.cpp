@@ -15,7 +15,7 @@ bool take_key(std::string_view& line, std::string_view key) {
   return true;
 }
 
-// Moves behind a string of JSON, and appends what it says. False if it has no end.
+// Moves behind a string of JSON, and appends its text. False if it has no end.
 bool take_string(std::string_view& line, std::string& text) {
   while (true) {
     const std::size_t end = line.find_first_of("\"\\");
@@ -55,7 +55,7 @@ void append_for_terminal(std::string_view line, std::string& to) {
       at = behind_escape(line, at);
     } else if (byte < 0x80) {
       const bool shown = (byte >= 0x20 && byte != 0x7f) || byte == '\t';
-      // Of a progress bar's states each one is seen, as no carriage return moves back.
+      // Each state of a progress bar is seen, as no carriage return moves back.
       if (byte != '\r' || at + 1 < line.size()) to += shown ? line[at] : '?';
       ++at;
     } else {

@@ -1,5 +1,5 @@
-// Text as logs have it: ASCII characters, whatever the locale; escape sequences of terminals
-// (colours, links), which lie inside the words of a line; lines of Docker's json-file driver:
+// Text as logs have it: ASCII characters in any locale; escape sequences of terminals (colours,
+// links), which lie inside the words of a line; lines of Docker's json-file driver:
 // {"log":"text\n","stream":"stderr","time":"2026-..."}.
 #pragma once
 
@@ -47,7 +47,7 @@ inline void without_escapes(std::string_view text, std::string& plain) {
 
 // Takes an escape sequence of a JSON string, whose backslash is at the front, and calls `put` with
 // each byte that it stands for: never more than it has. Half of a surrogate pair is U+FFFD. Returns
-// false, and has taken a part of it, if it is none.
+// false, and has taken a part, for other text.
 template <class Put>
 bool take_json_escape(std::string_view& text, Put put) {
   const auto take_hex = [&text](std::uint32_t& code) {
@@ -80,7 +80,7 @@ bool take_json_escape(std::string_view& text, Put put) {
   return true;
 }
 
-// Puts what a container wrote into `text`, its time in front. Returns false for other lines.
+// Puts a container's output into `text`, its time in front. Returns false for other lines.
 bool unpack_docker(std::string_view line, std::string& text);
 
 // Appends a line without escape sequences, and with '?' for each control character but the tab,

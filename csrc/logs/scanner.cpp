@@ -44,7 +44,7 @@ bool is_indented(std::string_view text) {
                            text.starts_with("\xe2\x95"));
 }
 
-// Returns whether a line begins as another one does, but for its digits: those of a time.
+// Returns whether a line begins like another one, except for digits, as of a time.
 bool begins_alike(std::string_view line, std::string_view other) {
   return line.size() >= other.size() &&
          std::equal(other.begin(), other.end(), line.begin(),
@@ -109,7 +109,7 @@ class Scanner {
     int left;
     bool indented;
     char stream;
-    std::string lead;  // what stood before the word: a prefix that no table knows, perhaps
+    std::string lead;  // text before the word: perhaps a prefix that no table knows
     bool led = false;  // the lines begin so, too
   };
 
@@ -132,8 +132,8 @@ class Scanner {
     carry_.append(part);
   }
 
-  // Scans what has been carried over from chunk to chunk. Of a line that goes on, a few bytes stay:
-  // a needle may lie across the border.
+  // Scans the text carried over from chunk to chunk. Keeps a few bytes of a line that goes on: a
+  // needle may lie across the border.
   void take_carry(bool whole) {
     line_.swap(carry_);  // both keep their memory
     carry_.clear();
@@ -199,7 +199,7 @@ class Scanner {
     }
   }
 
-  // Returns the writer of a piece without a prefix of its own: that of its line.
+  // Returns the writer of a piece without a prefix of its own: its line's.
   Writer inherited() const { return begins_ ? Writer(line_who_) : line_writer_; }
 
   void match(std::string_view text, const Prefix& who, const Writer& writer, std::size_t needle) {
@@ -209,7 +209,7 @@ class Scanner {
     found.writer = writer;
     if (limits_.text > 0) found.time = find_time(text, limits_.reference_ns);
     std::string_view own = text.substr(who.text);
-    // A long line is cut to what is around the word.
+    // A long line is cut to the text around the word.
     const std::size_t at = own.find(needles_[needle].text);
     if (at != std::string_view::npos && at + needles_[needle].text.size() > limits_.text) {
       own.remove_prefix(at - std::min(at, limits_.text / 4));
@@ -256,8 +256,8 @@ class Scanner {
     return true;
   }
 
-  // Takes the block's own beginning off a line. Returns false where another one wrote the line:
-  // those of the block have begun so until now, and it does not.
+  // Takes the block's own beginning off a line. Returns false if another process wrote the line:
+  // the block's lines have begun so until now, and it does not.
   static bool behind_lead(Block& block, std::string_view& own) {
     if (block.lead.empty()) return true;
     if (!begins_alike(own, block.lead)) return !block.led;
@@ -303,20 +303,20 @@ class Scanner {
   const Needles& needles_;
   const Limits limits_;
   Scan scan_;
-  std::string carry_;        // the beginning of a line whose end has not come yet
-  std::string line_;         // what was carried, while it is scanned
-  bool inside_ = false;      // the line is a long one, of which a piece has been scanned
-  bool quiet_ = false;       // the block in hand holds no needle
-  bool carry_quiet_ = true;  // nor does what is carried
-  bool begins_ = true;       // this is the first piece of its line
-  Prefix line_who_;          // of the line whose first piece is being scanned
-  Writer line_writer_;       // the same, for the later pieces of a long line
-  std::vector<std::unique_ptr<Kept>> kept_;  // of each needle that was found
+  std::string carry_;                        // the beginning of a line whose end has not come yet
+  std::string line_;                         // the carried text, while it is scanned
+  bool inside_ = false;                      // a piece of a long line has been scanned
+  bool quiet_ = false;                       // the block in hand holds no needle
+  bool carry_quiet_ = true;                  // nor does the carried text
+  bool begins_ = true;                       // this is the first piece of its line
+  Prefix line_who_;                          // writer of the line whose first piece is scanned
+  Writer line_writer_;                       // the same, for the later pieces of a long line
+  std::vector<std::unique_ptr<Kept>> kept_;  // one a needle, null until found
   std::uint64_t number_ = 0;
   std::size_t held_ = 0;
   std::unordered_map<Writer, Block, HashWriter, SameWriter> blocks_;
   WriterNumbers numbers_{[this](const Writer& writer) { return add_speaker(writer); }};
-  std::size_t range_ = 0;  // of the limits: the first that does not end before the line in hand
+  std::size_t range_ = 0;  // index of the first limit that does not end before the line in hand
 };
 
 // Returns the words of all readers, each with its reader's number.

@@ -40,13 +40,13 @@ struct Mark {
 };
 
 struct Limits {
-  std::size_t matches = 20'000;   // of one needle; of more, the first and the last are kept
+  std::size_t matches = 20'000;   // of one needle; beyond that, keeps the first and the last
   std::size_t text = 2048;        // bytes of a match; 0: only its line and word are asked for
   std::size_t total = 64u << 20;  // bytes of all texts, roughly
-  std::size_t speakers = 65'536;  // more are not counted; 0: nobody asks who wrote
+  std::size_t speakers = 65'536;  // more are not counted; 0: writers are not wanted
   std::size_t line = 1u << 20;    // longer lines are scanned in pieces
   std::int64_t reference_ns = 0;  // for times without a year, see find_time()
-  std::vector<LineRange> ranges;  // looks only at these, sorted and apart; none: at all lines
+  std::vector<LineRange> ranges;  // scans only these, sorted and apart; empty: all lines
   Mark begin;                     // reads from there on; in the midst of a line: not that one
 };
 
@@ -55,14 +55,14 @@ struct Scan {
   std::uint64_t left_out = 0;
   std::vector<Speaker> speakers;
   std::uint64_t lines = 0;
-  std::vector<Mark> marks;  // every few MiB, for those who look at some lines once more
+  std::vector<Mark> marks;  // every few MiB, for readers that need some lines again
 };
 
 // Scans a text as if it were a file that is read in chunks of a size, less than Limits::line.
 Scan scan_text(std::string_view text, const Needles& needles, const Limits& limits,
                std::size_t chunk);
 
-// Those who read a log in one pass, each with words and limits of its own.
+// The readers of a log in one pass, each with its own words and limits.
 class Readers {
  public:
   struct Reader {
@@ -71,7 +71,7 @@ class Readers {
   };
   // Throws Error if there are more than 64.
   explicit Readers(std::vector<Reader> readers);
-  // Returns what each of them finds in a file. Throws SystemError if it cannot be read.
+  // Returns each reader's matches in a file. Throws SystemError if it cannot be read.
   std::vector<Scan> scan(const std::string& path) const;
 
  private:

@@ -54,7 +54,7 @@ void Splitter::end_lines() {
 namespace {
 
 constexpr std::size_t kMostOpen = 200;
-constexpr std::size_t kFileBlock = 32u << 10;  // those of 64 ranks fit into a core's cache
+constexpr std::size_t kFileBlock = 32u << 10;  // 64 ranks' blocks fit into a core's cache
 constexpr std::size_t kMostWaiting = 64u << 20;
 
 Fd open_output(const std::string& path, int flags) {

@@ -1,4 +1,4 @@
-// Splits a log by who wrote its lines: each byte goes to one file.
+// Splits a log by the writers of its lines: each byte goes to one file.
 #pragma once
 
 #include "logs/pieces.hpp"
@@ -18,7 +18,7 @@ class Outputs {
   // Appends to a file. Throws SystemError if it can't be written.
   void write(std::size_t file, std::string_view text);
 
-  // Writes what is still in memory.
+  // Writes the lines still in memory.
   void flush();
 
  private:
@@ -37,7 +37,7 @@ class Outputs {
   std::size_t open_ = 0;
 };
 
-// What a file has got.
+// Lines and bytes in a file.
 struct Share {
   std::uint64_t lines = 0;
   std::uint64_t bytes = 0;

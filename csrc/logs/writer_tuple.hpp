@@ -1,4 +1,4 @@
-// Translates who wrote a line to Python, for the bindings of logs and of stacks.
+// Translates a line's writer to Python, for the bindings of logs and of stacks.
 #pragma once
 
 #include "logs/prefixes.hpp"

@@ -57,7 +57,7 @@ constexpr auto kAnchors = split<19>(
     "ropyLoss=|/total|loss\":|loss\" |loss':|tokens_per_sec|grad_norm|loss_step|[step=|[batch=",
     '|');
 
-// The longer words come first: of two that stand at one place the first one counts.
+// The longer words come first: at one place, the first word that fits counts.
 constexpr Sign kSigns[] = {
     {"before the start of training step", Row::Kind::start},
     {"Training starts at step", Row::Kind::start},
@@ -76,7 +76,7 @@ constexpr Sign kSigns[] = {
     {"val loss", Row::Kind::evaluation},
 };
 
-// What a character may be: kSeparator: a key begins behind it; kAround: it stands around keys and
+// Roles of a character: kSeparator: a key begins behind it; kAround: it stands around keys and
 // before numbers; kStart: a number begins with it.
 enum : std::uint8_t { kSeparator = 1, kAround = 2, kStart = 4 };
 constexpr std::array<std::uint8_t, 256> kClasses = [] {
@@ -95,8 +95,8 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// Returns the field of a key, in large letters or small ones. Length and last letter tell most of
-// them apart.
+// Returns the field of a key, in large letters or small ones. Length and last letter tell most
+// apart.
 const Field* find(std::string_view key) {
   if (key.empty()) return nullptr;
   const auto place = [](std::size_t size, char last) {
@@ -123,7 +123,7 @@ const Field* find(std::string_view key) {
   return nullptr;
 }
 
-// Takes what may follow a number and makes it larger: 41K, 1.2M, 3.5B or 3.5G, 2T.
+// Takes the suffix of a number that multiplies it: 41K, 1.2M, 3.5B or 3.5G, 2T.
 double take_thousands(std::string_view& text) {
   if (text.empty() || (text.size() > 1 && logs::is_letter(text[1]))) return 1;
   constexpr std::string_view kLetters = "KMBT";
@@ -236,7 +236,7 @@ bool take_duration(std::string_view& text, double& seconds) {
   const char* const began = text.data();
   std::string_view rest = text;
   double sum = 0;
-  double clock = 0;  // of 1:02:03, what stands before the last colon
+  double clock = 0;  // in 1:02:03, the part before the last colon
   double part = 0;
   while (take_number(rest, part) && part >= 0 && part < kLeastDate) {
     text = rest;
@@ -313,7 +313,7 @@ Found read_fields(std::string_view text, Row& row) {
       take_number(rest, value);
     }
     from = std::max(at + 1, text.size() - rest.size());
-    // What stands behind a number belongs to it, up to a space or a separator.
+    // Characters behind a number belong to it, up to a space or a separator.
     while (from < text.size() && text[from] != ' ' && text[from] != ':' &&
            class_of(text[from]) != kSeparator) {
       ++from;

@@ -22,17 +22,17 @@ struct Field {
   double scale = 1;  // to the column's unit; 0: the unit stands behind it (ms); below 0: inverse
 };
 
-// A word of lines that say what the job does between two iterations.
+// A word of lines on the job's work between two iterations.
 struct Sign {
   std::string_view word;
   Row::Kind kind;
 };
 
-// The words of which each line with numbers has one, at least 6 bytes long.
+// Each line with numbers has one of these words, at least 6 bytes long.
 std::span<const std::string_view> anchors();
 std::span<const Sign> signs();
 
-// Where the numbers of a line begin, for what stands before them.
+// Begin of a line's numbers, for the text before them.
 struct Found {
   std::size_t begin = kNowhere;
   bool is_block = false;  // [step=10/739328,epoch=0]: the lines below are of this iteration

@@ -11,16 +11,16 @@ namespace oddrank::metrics {
 class Job {
  public:
   struct Limits {
-    std::size_t rows = 65'536;  // kept for pictures, 48 bytes each; of more, every second one goes
+    std::size_t rows = 65'536;  // kept for pictures, 48 bytes each; if more, every second one goes
     bool csv = false;           // makes lines for take_csv()
-    std::string pattern{};      // lines to read, as in Pattern; "": those of all formats
+    std::string pattern{};      // lines to read, as in Pattern; "": all formats
   };
   // One file's reference: for times without a year, as in logs::find_time().
   Job(const std::vector<std::int64_t>& references_ns, const Limits& limits);
 
   // Adds the next bytes of a file.
   void feed(std::size_t file, std::string_view bytes);
-  // The file has ended. What is fed later begins a new line.
+  // The file has ended. Text fed later begins a new line.
   void end(std::size_t file);
   // The file has no more bytes for now: its last line may go on.
   void pause(std::size_t file);
@@ -47,9 +47,9 @@ class Job {
   struct File {
     Reader reader;
     std::deque<Row> rows;
-    std::size_t timed = 0;  // of the rows: those behind it are new
+    std::size_t timed = 0;  // rows that have got a time; later ones are new
     bool ended = false;
-    double time = kUnknown;  // of its last row that named one
+    double time = kUnknown;  // time of its last row that named one
   };
 
   static bool is_before(const Row& a, const Row& b);

@@ -9,7 +9,7 @@
 namespace oddrank::metrics {
 namespace {
 
-constexpr std::size_t kLongest = 1u << 20;  // of a line; a longer one is read in pieces
+constexpr std::size_t kLongest = 1u << 20;  // bytes of a line; a longer one is read in pieces
 constexpr std::size_t kBehind = 4096;       // bytes before a line in which its progress bar may be
 constexpr std::size_t kMostText = 16'384;   // bytes of a line's numbers
 constexpr std::uint64_t kBlockLines = 100;  // below its head
@@ -103,7 +103,7 @@ void Reader::begin_file(std::deque<Row>& rows) {
   at_start_ = true;
 }
 
-// Reads the lines of text[from, end); what stands before is known.
+// Reads the lines of text[from, end); the text before is known.
 void Reader::scan(std::string_view text, std::size_t from, std::size_t end, std::deque<Row>& rows) {
   text = text.substr(0, end);
   if (std::exchange(at_start_, false)) {
@@ -127,7 +127,7 @@ std::size_t Reader::take_line(std::string_view text, std::size_t& read, logs::Ne
                               std::deque<Row>& rows) {
   if (hit.needle >= anchors().size()) {
     const Row::Kind kind = signs()[hit.needle - anchors().size()].kind;
-    // Of the many lines of a checkpoint one is enough.
+    // One of the many lines of a checkpoint is enough.
     if (rows.empty() || rows.back().kind != kind) {
       Row& row = rows.emplace_back();
       row.kind = kind;
@@ -136,7 +136,7 @@ std::size_t Reader::take_line(std::string_view text, std::size_t& read, logs::Ne
     }
     return hit.at + words()[hit.needle].text.size();
   }
-  // The line around the word, as far as it is near, and of that what redraws itself last.
+  // The line around the word, as far as it is near, and only its last redrawn part.
   std::size_t begin = std::max(read, hit.at - std::min(hit.at, kMostText));
   std::size_t last = std::min(text.size(), hit.at + kMostText);
   for (const char end : {'\n', '\r'}) {
@@ -199,7 +199,7 @@ void Reader::take_step(std::string_view before, std::string_view line, std::dequ
   add(head, row, rows);
 }
 
-// head: what stands before the numbers, and says who wrote them, and when.
+// head: the text before the numbers, with their writer and time.
 void Reader::add(std::string_view head, Row& row, std::deque<Row>& rows) {
   row.file = file_;
   row.line = lines_ + 1;

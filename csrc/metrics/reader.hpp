@@ -1,5 +1,5 @@
 // Reads the rows of numbers from a log, chunk by chunk. The size of the log and the length of its
-// lines do not matter: what is held is a line's beginning, at most 1 MiB.
+// lines do not matter: it holds a line's beginning, at most 1 MiB.
 #pragma once
 
 #include <deque>
@@ -13,7 +13,7 @@ namespace oddrank::metrics {
 class Reader {
  public:
   // reference_ns: for times without a year, as in logs::find_time(). pattern: the lines to read;
-  // without one, those of all formats.
+  // without one, all formats' lines.
   Reader(std::uint16_t file, std::int64_t reference_ns, Pattern pattern = {});
 
   // Adds the rows of all lines that end in this chunk.
@@ -38,12 +38,12 @@ class Reader {
   std::uint16_t file_;
   std::int64_t reference_ns_;
   Pattern pattern_;
-  bool at_start_ = true;       // of a file, whose first line may be a header
-  Csv csv_;                    // of a file that has a header
+  bool at_start_ = true;       // at a file's start: its first line may be a header
+  Csv csv_;                    // columns of a file that has a header
   std::string held_;           // the end of the last lines, and the line that has no end yet
   std::size_t open_ = 0;       // where in it that line begins
-  std::uint64_t lines_ = 0;    // of the file in hand
-  std::uint64_t earlier_ = 0;  // of the files before it
+  std::uint64_t lines_ = 0;    // lines of the file in hand
+  std::uint64_t earlier_ = 0;  // lines of the files before it
   Row block_;                  // the head of the lines below it
   std::string plain_;          // a line without its escape sequences
   std::string unpacked_;       // a line of Docker's

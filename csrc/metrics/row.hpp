@@ -37,12 +37,12 @@ inline constexpr double kLeastDate = 1e8;
 
 struct Row {
   // step: the numbers of an iteration. straggler: of the ranks, without an iteration. The others
-  // only say what the job did between two iterations.
+  // only note the job's work between two iterations.
   enum class Kind : std::uint8_t { step, straggler, start, checkpoint, evaluation };
 
   std::array<double, kColumns> values;
-  std::uint64_t line = 0;    // of its file, from 1
-  std::uint64_t writer = 0;  // tells writers apart; 0: the line does not name its writer
+  std::uint64_t line = 0;    // number in its file, from 1
+  std::uint64_t writer = 0;  // number of the writer; 0: the line does not name it
   std::int32_t rank = -1;    // global rank; -1: not said
   std::uint16_t file = 0;
   Kind kind = Kind::step;

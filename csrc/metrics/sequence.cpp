@@ -69,7 +69,7 @@ Sequence::Place Sequence::place_of(const Row& row) {
     const auto own = last_of_.find(row.writer);
     if (own != last_of_.end()) return own->second < at ? Place::late : Place::next;
   }
-  // Of an unknown writer: what was printed before comes from another rank.
+  // For an unknown writer: the earlier text comes from another rank.
   const bool printed = std::any_of(recent_.begin(), recent_.end(), [&](const auto& known) {
     return known.first == at && (same(known.second, row[kLoss]) || !row.has(kLoss));
   });
@@ -104,7 +104,7 @@ void Sequence::begin(const Row& row, bool restarted) {
   if (gap > 0) pace_ = std::isnan(pace_) ? gap : pace_ + 0.1 * (std::min(gap, 3 * pace_) - pace_);
 }
 
-// Adds what another rank prints of the iteration in hand.
+// Adds another rank's row of the iteration in hand.
 void Sequence::join(const Row& row) {
   for (std::size_t column = 0; column < kColumns; ++column) {
     if (!step_.row.has(static_cast<Column>(column))) step_.row.values[column] = row.values[column];

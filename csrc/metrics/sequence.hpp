@@ -1,5 +1,5 @@
-// Turns the rows of all writers into one row an iteration, in the order of training: joins what
-// several ranks print of one iteration, and finds where the training was started again.
+// Turns the rows of all writers into one row an iteration, in the order of training: joins several
+// ranks' rows of one iteration, and finds where the training was started again.
 #pragma once
 
 #include <deque>
@@ -14,10 +14,10 @@ namespace oddrank::metrics {
 
 // The ranks that print one iteration do not agree on its loss, though they did before.
 struct Disagreement {
-  double loss = kUnknown;   // of the majority; of two that differ, the first one's
+  double loss = kUnknown;   // the majority's; if two differ, the first one's
   double other = kUnknown;  // the one farthest away
   std::vector<int> ranks;   // those in the minority, if there is one and all are known
-  std::size_t writers = 0;  // 0: they agree
+  std::size_t writers = 0;  // that print a loss; 0: they agree
 };
 
 // One iteration.
@@ -26,7 +26,7 @@ struct Step {
   double before = kUnknown;  // the last iteration before this one
   bool restarted = false;
   double lost = 0;          // iterations that were done again, or will be
-  bool checkpoint = false;  // what the job did since the iteration before
+  bool checkpoint = false;  // done since the iteration before
   bool evaluation = false;
   Disagreement disagreement;
 };
@@ -56,7 +56,7 @@ class Sequence {
   double counted_ = 0;                                 // for rows that name no iteration
   double interval_ = kUnknown;                         // iterations between two rows
   double pace_ = kUnknown;                             // seconds between two rows
-  std::vector<std::pair<int, double>> losses_;         // of the iteration in hand: rank, loss
+  std::vector<std::pair<int, double>> losses_;         // in the iteration in hand: rank, loss
   std::size_t agreed_ = 0;                             // iterations on which several writers agreed
   bool own_losses_ = false;                            // writers print losses of their own
   std::unordered_map<std::uint64_t, double> last_of_;  // writer -> its last iteration

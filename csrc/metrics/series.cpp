@@ -21,7 +21,7 @@ constexpr double kShift = 7;      // times the noise of windows: the median of o
 constexpr double kAlone = 18;     // times the noise: a single row
 constexpr double kAgain = 1.5;    // times the largest excess that came back
 constexpr double kMean = 0.6;     // a mean of deviations as a median
-constexpr double kForget = 0.98;  // of what came back, each time
+constexpr double kForget = 0.98;  // factor for excesses that came back, each time
 
 // Returns the noise of deviations: their median, or more if few of them are large.
 double noise_of(const std::vector<double>& sizes) {
@@ -143,7 +143,7 @@ bool Series::judge_rows(const Value& row, std::size_t few) {
   const bool full = least_rows == few && excesses[0] > kLine * noise_;
   const double excess = full ? excesses[few / 2] : 0;
   const double least = linear_ ? 0 : limits_.few;
-  const double doubt = rows_.size() < kLevelRows ? 2 : 1;  // few rows tell little of a level
+  const double doubt = rows_.size() < kLevelRows ? 2 : 1;  // few rows show little of a level
   const double limit = doubt * std::max({least, kBeyond * noise_, kAgain * returned_});
   const bool alone = limits_.one > 0 && !linear_ &&
                      newest > std::max({limits_.one, kAlone * noise_, 2 * returned_});
@@ -193,7 +193,7 @@ bool Series::judge_window(Window& window) {
     const double most = std::max(kShift * noise, kAgain * window.returned);
     const double limit = std::max(limits_.drift, most);
     const bool drift = !open_ && median - best > limit;
-    // Noise makes the best level a low one: what rose mostly since the last windows is a step.
+    // Noise makes the best level a low one: a rise mostly since the last windows is a step.
     const bool step = median - usual > std::max(limits_.step, most) ||
                       (drift && 2 * (median - usual) > median - best);
     odd = step || drift;

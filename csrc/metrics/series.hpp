@@ -1,10 +1,10 @@
-// The one rule of the judge: a series of numbers is odd where it rises above what it was.
+// The one rule of the judge: a series of numbers is odd where it rises above its past.
 //
 // Windows of 3, 16, 64 and 256 rows are compared by their medians with the level before them and
 // with the best level so far, on a logarithmic scale, or on a linear one once a value is below 0.
 // A window is odd if its excess is beyond three limits: the least that matters, 9 times the noise
-// of rows or 7 times that of windows, and 1.5 times the largest excess that came back by itself. Of
-// 3 rows each must be beyond the noise; of longer windows, two in a row beyond the limits.
+// of rows or 7 times windows' noise, and 1.5 times the largest excess that came back by itself. All
+// 3 rows must be beyond the noise; of longer windows, two in a row beyond the limits.
 #pragma once
 
 #include <deque>
@@ -16,10 +16,10 @@ namespace oddrank::metrics {
 
 // The least excesses that matter, as logarithms.
 struct Limits {
-  double one;    // of a single row; 0: a single row is never odd
-  double few;    // of 3 rows
-  double step;   // of a window, above the level before it
-  double drift;  // of a window, above the best level so far
+  double one;    // excess of a single row; 0: it is never odd
+  double few;    // excess of 3 rows
+  double step;   // excess of a window above the level before it
+  double drift;  // excess of a window above the best level so far
   double sign;   // -1: lower is worse
 };
 
@@ -42,12 +42,12 @@ class Series {
 
   explicit Series(const Limits& limits) : limits_(limits) { reset(); }
 
-  // Takes the value of the next row. first: its iteration, or that of the first row in it.
+  // Takes the value of the next row. first: its iteration, or its first row's.
   // briefly: whether 3 rows are enough, or 8.
   Event add(double value, double iteration, double first, bool briefly = true);
-  // Learns the level anew: what comes is other work.
+  // Learns the level anew: other work begins.
   void reset();
-  // The training goes back to this iteration, and so does what is known.
+  // The training goes back to this iteration, and so do the levels.
   void rewind(double iteration);
 
   // The change of the last event.
@@ -94,12 +94,12 @@ class Series {
 
   Limits limits_;
   std::array<Window, 3> windows_;
-  std::deque<Value> rows_;         // of the level
+  std::deque<Value> rows_;         // rows of the level
   std::deque<Value> held_;         // since a change began, at most kHeld
   std::deque<double> deviations_;  // from the level at that time
   std::deque<Value> last_;         // rows that are judged by themselves
   bool linear_ = false;
-  double unit_ = 1;   // of the linear scale
+  double unit_ = 1;   // unit of the linear scale
   double level_ = 0;  // median of the last rows
   double noise_ = 0;
   double returned_ = 0;

@@ -1,4 +1,4 @@
-// What is asked of each iteration, in the order of add(). Limits are at the top.
+// The checks of each iteration, in the order of add(). Limits are at the top.
 #include "metrics/verdicts.hpp"
 
 #include <cmath>
@@ -18,7 +18,7 @@ constexpr std::size_t kWarmUp = 5;    // rows after a start whose speed is not j
 constexpr std::size_t kRecent = 256;  // rows that make the usual pace, and whose pauses count
 constexpr std::size_t kLeastGaps = 16;
 constexpr double kStall = 300;           // seconds; shorter pauses are no stall
-constexpr double kStallGaps = 10;        // nor are those of fewer usual iterations
+constexpr double kStallGaps = 10;        // usual iterations; shorter pauses are no stall either
 constexpr double kSignedStall = 1800;    // the same beside a checkpoint or an evaluation
 constexpr double kLonger = 3;            // times the longest pause of that kind before
 constexpr double kRound = 50;            // checkpoints are made at multiples of it
@@ -31,7 +31,7 @@ constexpr double kAboveZero = 0.1;  // a loss that falls to 0 from less may have
 constexpr double kLeastPause = 5;   // seconds; clocks that show whole ones make shorter pauses up
 constexpr std::size_t kSlowLines = 10;  // stragglers' lines
 constexpr double kClearlySlow = 0.1;
-constexpr std::size_t kLast = 16;     // rows that say what is now
+constexpr std::size_t kLast = 16;     // rows that give the present state
 constexpr double kLeastClock = 60;    // seconds of rows by the clock, which may show whole seconds
 constexpr std::size_t kRepeated = 2;  // pauses that are expected to come again
 
@@ -78,7 +78,7 @@ void Verdicts::add(const Step& step) {
   last_step_ = step;
 }
 
-// Adds the time of a row to what it was spent on.
+// Adds the time of a row to its kind of work.
 void Verdicts::spend(double seconds, const Pause& pause) {
   Spent& spent = figures_.spent;
   if (!(seconds > 0)) return;
@@ -239,7 +239,7 @@ void Verdicts::silence(double seconds) {
   Step next;
   next.before = last[kIteration];
   next.row[kIteration] = last[kIteration] + interval_;
-  next.checkpoint = longest_signed_ > 0;  // it may be one: no sign tells yet
+  next.checkpoint = longest_signed_ > 0;  // it may be one: no sign yet
   if (seconds - usual_gap_ <= pause_limit(next)) return;
   silent_ = true;
   if (Suspect* const made = report("stall", last)) {
@@ -346,7 +346,7 @@ void Verdicts::judge_restart(const Step& step, double gap) {
     made->value = down;
   }
   run_rows_ = 0;
-  // What is done again is compared with what was before it.
+  // Compares repeated work with the rows before it.
   for (Watched* each : {&loss_, &grad_}) {
     each->series.rewind(step.row[kIteration]);
     each->open = nullptr;
@@ -367,7 +367,7 @@ Figures Verdicts::figures() const {
   made.gone = {loss_.gone(made.rows), grad_.gone(made.rows), speed_.gone(made.rows)};
   made.speed_unit = unit_;
   if (unit_.empty() && !recent_.empty()) made.speed_unit = recent_.back().speed.unit;
-  // Of the last rows that have a number, the median.
+  // The median of the last rows that have a number.
   const auto median = [this](auto number) {
     std::vector<double> numbers;
     for (auto row = recent_.rbegin(); row != recent_.rend() && numbers.size() < kLast; ++row) {

@@ -9,7 +9,7 @@
 
 namespace oddrank::metrics {
 
-// A measure of speed. That of one GPU comes first: the others change with the number of GPUs.
+// A measure of speed. One GPU's speed comes first: the others change with the number of GPUs.
 struct Speed {
   std::string_view unit;
   double value = kUnknown;
@@ -23,15 +23,15 @@ struct Pause {
   bool is_stall = false;  // it is not expected again
 };
 
-// A change of a level, or what is described by the same numbers.
+// A change of a level, or a fault with the same numbers.
 struct Suspect : Change {
-  // loss-spike, loss-rise (what 3 rows do not show), grad-growth, slower (throughput): as Change.
+  // loss-spike, loss-rise (not shown by 3 rows), grad-growth, slower (throughput): as Change.
   // stall: seconds beyond the usual. nan-loss, nan-grad, zero-loss (level: the last one above 0),
   // skipped. disagree (value: another loss than `level`), straggler. restart (count: lost
   // iterations, seconds: lost time).
   std::string_view kind;
   double fired = kUnknown;  // iteration after which it could be said
-  double share = kUnknown;  // of a drop or a slow rank: 0.05 is 5 %
+  double share = kUnknown;  // share of a drop or a slow rank: 0.05 is 5 %
   double seconds = kUnknown;
   std::uint64_t line = 0;
   std::uint16_t file = 0;
@@ -43,7 +43,7 @@ struct Spent {
   double all = 0;
   double down = 0;    // from the last iteration before a restart to the next one
   double again = 0;   // iterations that were done again
-  double stalls = 0;  // beyond what an iteration takes, as the next three
+  double stalls = 0;  // beyond an iteration's usual time, as the next three
   double pauses = 0;  // checkpoints, evaluations
   double start = 0;   // the first rows of a run
   double slow = 0;    // iterations below the best level, while that is a finding
@@ -61,7 +61,7 @@ struct Figures {
   Row last;                        // the newest number of each column; a loss that is NaN has none
   double pace = kUnknown;          // seconds of an iteration, of the last rows
   double pauses = 0;               // seconds of an iteration that pauses add
-  double speed = kUnknown;         // of the last rows
+  double speed = kUnknown;         // speed of the last rows
   double speed_before = kUnknown;  // a restart, the best one, if nothing is compared with it
   std::string_view speed_unit;
 };
@@ -93,14 +93,14 @@ class Verdicts {
     }
     std::uint64_t gone(std::uint64_t row) const { return row - last > 2 * most ? row - last : 0; }
   };
-  // Rows one after another of which each is bad.
+  // A run of bad rows.
   struct Streak {
     std::string_view kind;
     double count = 0;
     double first = kUnknown;
     Suspect* open = nullptr;
   };
-  // A row, for what a training does now: tables and gauges show it, nothing is judged by it.
+  // A row of the training's present state: tables and gauges show it, the judge does not use it.
   struct Entry {
     double iterations;
     double stated;  // seconds of an iteration, as the line says
@@ -136,7 +136,7 @@ class Verdicts {
   Streak nan_grad_{"nan-grad"};
   Streak zero_loss_{"zero-loss"};
   Streak skipped_{"skipped"};
-  double starting_ = 0;  // seconds of first rows, of which the usual time is not known yet
+  double starting_ = 0;  // seconds of first rows, whose usual time is not known yet
   double starting_rows_ = 0;
   std::deque<Suspect> suspects_;  // which never move
   Figures figures_;
@@ -147,7 +147,7 @@ class Verdicts {
   double usual_gap_ = kUnknown;
   double longest_plain_ = 0;     // pauses without a sign, of late
   double longest_signed_ = 0;    // pauses with one
-  std::size_t since_pause_ = 0;  // rows since a checkpoint, an evaluation, or what may be one
+  std::size_t since_pause_ = 0;  // rows since a checkpoint, an evaluation, or a row that may be one
   double interval_ = kUnknown;
   std::size_t run_rows_ = 0;  // since the last start
   std::string_view unit_;

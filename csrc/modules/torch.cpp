@@ -1,5 +1,5 @@
-// oddrank._torch: what needs libtorch, built for one minor version of it. A list of its parts and
-// nothing else. In plain CPython: pybind11 takes seconds to compile, for two functions.
+// oddrank._torch: the code that needs libtorch, built for one minor version. A list of its parts
+// and nothing else. In plain CPython: pybind11 takes seconds to compile, for two functions.
 #include <Python.h>
 
 namespace oddrank {

@@ -48,7 +48,7 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
-// Returns what a call returns that runs without the GIL.
+// Runs a call without the GIL and returns its result.
 template <class Call>
 auto without_gil(Call call) {
   const WithoutGil unlocked;

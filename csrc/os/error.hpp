@@ -1,5 +1,5 @@
 // The one exception of oddrank's C++ code and the checks that throw it.
-// Cold paths only: hot paths are noexcept and count what they could not do.
+// Cold paths only: hot paths are noexcept and count their failures.
 #pragma once
 
 #include <cerrno>
@@ -9,8 +9,8 @@
 
 namespace oddrank {
 
-// Maps to oddrank.OddrankError in Python. The message says what failed, on what, why, and what to
-// do.
+// Maps to oddrank.OddrankError in Python. The message names the failure, its object, the cause and
+// the remedy.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -30,8 +30,7 @@ ODDRANK_HOST_DEVICE constexpr std::uint64_t keyed_word(std::uint64_t index, std:
   return product ^ (product >> 32U);
 }
 
-// Hashes a number: those of a file may be chosen so that all of them meet in one bucket of an
-// identity hash.
+// Hashes a number: a file's numbers may be chosen to share one bucket of an identity hash.
 struct MixedHash {
   std::size_t operator()(std::uint64_t number) const noexcept {
     return static_cast<std::size_t>(mix_bits(number + kMixStep));

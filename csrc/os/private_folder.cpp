@@ -20,8 +20,8 @@ namespace {
 constexpr int kMaxLinks = 16;
 constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
-// The user that stands for everybody without a mapping, where root is one of them (rootless
-// containers); else a user that owns nothing.
+// The user that stands for all without a mapping, if root has none (rootless containers); else a
+// user that owns nothing.
 uid_t unmapped_root() noexcept {
   static const uid_t user = [] {
     unsigned inside = 1;
@@ -51,7 +51,7 @@ struct stat stat_of(int fd, const std::string& name) {
   return entry;
 }
 
-// Strangers can neither rename nor replace what is inside (sticky: what belongs to us or root).
+// Strangers can neither rename nor replace its entries (if sticky: entries of us or root).
 void check_way(const struct stat& folder, const std::string& name) {
   if (!trusted(folder.st_uid)) throw Error(name + " belongs to another user");
   if (open_to_others(folder) && (folder.st_mode & S_ISVTX) == 0)

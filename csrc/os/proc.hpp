@@ -24,7 +24,7 @@ struct ProcStat {
   pid_t parent = 0;
   std::uint64_t start_time = 0;  // in clock ticks since boot: differs if the pid is used again
   std::uint64_t cpu_ticks = 0;
-  std::uint64_t child_ticks = 0;  // of children that it has waited for
+  std::uint64_t child_ticks = 0;  // ticks of children that it has waited for
   int wait_status = 0;            // as waitpid() gives it; only zombies have one
 };
 ProcStat read_stat(pid_t pid) noexcept;

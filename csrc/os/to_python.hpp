@@ -109,7 +109,7 @@ class Value {
   } as_{};
 };
 
-// Returns None for a negative number, which stands for what is not known.
+// Returns None for a negative number, which stands for an unknown value.
 inline Value known_or_none(std::int64_t value) { return value < 0 ? Value() : Value(value); }
 
 // "key"_k = value

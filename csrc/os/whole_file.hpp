@@ -18,8 +18,8 @@
 
 namespace oddrank {
 
-// Opens a file, and waits for nobody. Throws SystemError if it cannot be opened, Error if it is no
-// regular file: a pipe or a device.
+// Opens a file without waiting for another process. Throws SystemError if it cannot be opened,
+// Error if it is no regular file: a pipe or a device.
 inline Fd open_regular(const std::string& path, struct stat& info) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) throw_errno("open " + path);

@@ -343,7 +343,7 @@ bool would_block(int error) noexcept { return error == EAGAIN || error == EWOULD
 int wait_for_room(int fd, std::int64_t timeout_ms, const Interrupt& interrupt) {
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   while (true) {
-    // Once late it looks again: this process may have waited for a core while room was made.
+    // Once late it checks again: this process may have waited for a core while room was made.
     const bool late = deadline.passed();
     pollfd output{fd, POLLOUT, 0};
     if (::poll(&output, 1, std::min(kSliceMs, deadline.remaining_ms())) > 0) return 0;

@@ -35,7 +35,7 @@ struct alignas(64) Output {
 };
 
 // A hash of device and inode finds the output. Two outputs in one slot share a lock and wait for
-// each other; `cut` says which of them was cut.
+// each other; `cut` says which one was cut.
 struct Table {
   std::atomic<std::uint64_t> magic;  // kMagic, stored last when the file is made
   std::uint64_t size;
@@ -70,7 +70,7 @@ Output& output_of(Table& table, std::uint64_t key) noexcept;
 
 // A holder that others gave up because it neither wrote nor gave its turn back.
 struct Abandoned {
-  std::uint32_t pid = 0;  // 0: none was given up
+  std::uint32_t pid = 0;  // the holder's; 0: none was given up
   char state = '?';       // as in /proc/PID/stat; 'X' if it is gone
 };
 
@@ -110,11 +110,11 @@ class Turn {
   Output& output_;
   const std::uint64_t key_;
   const std::int64_t timeout_ns_;
-  std::uint32_t number_ = 0;  // of the lane that is tried or held
+  std::uint32_t number_ = 0;  // number of the lane that is tried or held
   int naps_ = 0;
   bool held_ = false;  // false while writing without the lock: every lane was given up
   bool after_cut_ = false;
-  std::uint32_t turns_ = 0;       // of the lane when last looked at
+  std::uint32_t turns_ = 0;       // turns of the lane at the last check
   std::int64_t moved_ns_ = 0;     // when the lane last changed hands, as far as seen
   std::int64_t accepted_ns_ = 0;  // since when the output has accepted bytes
   std::uint32_t lanes_given_up_ = 0;

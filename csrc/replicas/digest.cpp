@@ -66,7 +66,7 @@ ODDRANK_AVX2 inline std::uint64_t sum_of(__m256i lanes) noexcept {
 // again (benchmarks/replicas/digest_speed.py). Beyond the tensor's end it does nothing.
 constexpr std::size_t kPrefetchBytes = 512;
 
-// A key vector is loaded once: the second sum's keys are those of the next vector.
+// A key vector is loaded once: the second sum's keys are the next vector's.
 static_assert(kKeyShift == 4);
 ODDRANK_AVX2 Digest avx2_sums(const unsigned char* data, std::size_t words) noexcept {
   constexpr std::size_t kStep = 8;
@@ -90,7 +90,7 @@ ODDRANK_AVX2 Digest avx2_sums(const unsigned char* data, std::size_t words) noex
 std::atomic<bool> avx2{__builtin_cpu_supports("avx2") != 0};
 #endif
 
-// What a thread takes at a time: long enough that taking it costs nothing.
+// A thread's share at a time: long enough that taking it costs nothing.
 constexpr std::uint64_t kTileBytes = 256 * kChunkBytes;
 
 // Bytes [begin, end) of the tensor at `address`, and the row that their digest is added to.

@@ -50,7 +50,7 @@ ODDRANK_HOST_DEVICE constexpr std::uint64_t word_key(std::uint64_t i) noexcept {
   return mix_bits((i + 1) * kMixStep);
 }
 
-// Returns what one word adds to a sum of its chunk.
+// Returns one word's term in a sum of its chunk.
 ODDRANK_HOST_DEVICE constexpr std::uint64_t keyed_product(std::uint64_t word,
                                                           std::uint64_t key) noexcept {
   const auto low = static_cast<std::uint32_t>(word) + static_cast<std::uint32_t>(key);
@@ -59,7 +59,7 @@ ODDRANK_HOST_DEVICE constexpr std::uint64_t keyed_product(std::uint64_t word,
   return std::uint64_t{low} * high;
 }
 
-// Returns what the chunk with this number and these sums adds to the digest.
+// Returns the term of the chunk with this number and these sums in the digest.
 ODDRANK_HOST_DEVICE constexpr Digest chunk_digest(Digest sums, std::uint64_t number) noexcept {
   const std::uint64_t place = ~number * kMixStep;
   return {mix_bits(sums.low + mix_bits(place)), mix_bits(sums.high + mix_bits(place ^ kMixStep))};
@@ -74,7 +74,7 @@ ODDRANK_HOST_DEVICE constexpr Digest finish(Digest sum, std::uint64_t bytes) noe
 // Bytes [begin, end) of a tensor whose elements follow each other in memory. begin is a multiple of
 // kChunkBytes.
 struct Range {
-  std::uintptr_t address = 0;  // of the tensor
+  std::uintptr_t address = 0;  // the tensor's
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
 };

@@ -20,7 +20,7 @@ static_assert(kChunkWords == 2 * kWarp * kLoads);
 
 struct Launch {
   Digest* rows;
-  std::uint64_t chunks;  // of all tensors
+  std::uint64_t chunks;  // chunks of all tensors
   std::uint64_t count;
   GpuTensor tensor[kMostTensors];
 };

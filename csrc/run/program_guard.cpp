@@ -1,5 +1,5 @@
 // oddrank-guard: the program that `oddrank run` starts beside each rank. It watches that process,
-// tells the job's root what changes, and ends soon after it. It prints nothing, but for one line
+// reports changes to the job's root, and ends soon after it. It prints nothing, but for one line
 // about wrong options.
 #include <fcntl.h>
 #include <malloc.h>
@@ -37,8 +37,8 @@
 namespace oddrank::run {
 namespace {
 
-// What /proc and the cgroup say of a process, without its help. What is not readable counts as zero
-// or empty.
+// Values of /proc and the cgroup on a process, without its help. Unreadable values count as zero or
+// empty.
 
 constexpr std::size_t kMostProcesses = 1 << 16;
 constexpr std::size_t kMostText = std::size_t{1} << 18;
@@ -133,8 +133,8 @@ std::uint64_t io_bytes_of(pid_t pid) {
   return sum;
 }
 
-// The files of a cgroup that may count kills, best first. In a container the path may be that of
-// the host: then the container's own cgroup is at the top.
+// The files of a cgroup that may count kills, best first. In a container the path may be the
+// host's: then the container's own cgroup is at the top.
 std::vector<std::string> files_with_kills(pid_t pid) {
   std::vector<std::string> files;
   const std::string text = read_text(proc(pid, "cgroup"));
@@ -190,7 +190,7 @@ struct TaskLook {
   std::uint64_t cpu_ns = 0;
 };
 
-// Looks at these threads of a process, and at the main one.
+// Samples these threads of a process, and the main one.
 std::map<std::uint32_t, TaskLook> look_at_threads(pid_t pid,
                                                   const std::vector<std::uint32_t>& tids) {
   std::map<std::uint32_t, TaskLook> looks;
@@ -237,7 +237,7 @@ constexpr std::int64_t kLookNs = 1'000 * kMs;
 constexpr std::int64_t kLongestTurnNs = 2'500 * kMs;
 // Without a root yet: how often it is looked for, at first and later.
 constexpr std::int64_t kSeekNs = 50 * kMs, kSeekLaterNs = kLookNs, kSeekSoonNs = 30'000 * kMs;
-// Most time between the two looks at the threads of a snapshot.
+// Most time between the two samples of a snapshot's threads.
 constexpr std::int64_t kMostLookMs = 10'000;
 // After the worker's death, for the root's questions; for a root that it has not found yet.
 constexpr std::int64_t kLingerNs = 4'500 * kMs, kUnheardNs = 60'000 * kMs;
@@ -246,7 +246,7 @@ constexpr std::int64_t kCollectNs = 60'000 * kMs;
 // Between SIGTERM and SIGKILL.
 constexpr std::int64_t kGraceNs = 5'000 * kMs;
 
-// In larger jobs, those of all ranks would be too much for the root.
+// In larger jobs, all ranks' workers would be too much for the root.
 constexpr std::int32_t kMostWithWorkers = 1024;
 
 // The parameters of a snapshot are a number of milliseconds.
@@ -268,12 +268,12 @@ bool has(std::string_view list, std::int32_t number) {
   return false;
 }
 
-// What `oddrank run` packs for the guard: see python/oddrank/run/start.py.
+// Options that `oddrank run` packs for the guard: see python/oddrank/run/start.py.
 struct WatchOptions : control::GuardIdentity {
   std::int32_t pid = 0;
   std::int32_t quiet_ms = 0;         // a worker that moves not for so long is quiet
   std::vector<std::string> records;  // where the worker's record may appear
-  // A command that saves this node's evidence, and prints what it did; empty: none.
+  // A command that saves this node's evidence, and prints its result; empty: none.
   std::vector<std::string> collector;
 
   void fields(auto& io) {
@@ -289,12 +289,12 @@ struct WatchOptions : control::GuardIdentity {
 // Sends a State when the worker's life, stage, parent or count of memory kills changes, and as an
 // answer to REPORT. Stages of the root:
 // - "snapshot": sends a WorkerSnapshot, also once the worker is dead. Its parameters: the
-//   milliseconds between two looks at the threads.
-// - "collect": sends what the collector prints, if it is one of the ranks of the parameters: 0,8
-//   and, after a space, the collector's last argument.
-// - "kill": ends the worker, by SIGTERM, and by SIGKILL 5 s later; then what it had started.
+//   milliseconds between two samples of the threads.
+// - "collect": sends the collector's output, if its rank is among the parameters' ranks: 0,8 and,
+//   after a space, the collector's last argument.
+// - "kill": ends the worker, by SIGTERM, and by SIGKILL 5 s later; then its descendants.
 // - "end", or an END: only waits for the worker's end from now on.
-// Sleeps but for a look a second.
+// Sleeps but for a check a second.
 class Watcher final : control::GuardBase {
  public:
   Watcher(const WatchOptions& options, control::ProcessWatch worker)
@@ -320,7 +320,7 @@ class Watcher final : control::GuardBase {
   // A snapshot that the root has asked for.
   struct Asked {
     std::uint32_t stage = 0;
-    bool once = false;  // only one look at the threads: no CPU times
+    bool once = false;  // only one sample of the threads: no CPU times
     std::int64_t due_ns = 0;
     std::map<std::uint32_t, TaskLook> before;
   };
@@ -366,7 +366,7 @@ class Watcher final : control::GuardBase {
       next = std::min(next, now + (often ? kSeekNs : kSeekLaterNs));
     }
     if (worker_.fd() < 0)
-      next = std::min(next, now + kSeekNs);  // an old kernel: the look sees a death
+      next = std::min(next, now + kSeekNs);  // an old kernel: the check sees a death
     if (asked_) next = std::min(next, asked_->due_ns);
     if (kill_at_ns_ != 0 && !is_dead()) next = std::min(next, kill_at_ns_);
     return next - now;
@@ -421,8 +421,8 @@ class Watcher final : control::GuardBase {
       if (go && go->stage == "end") go_alone();
     }
   }
-  // What the worker had started outlives it: workers that load data, ranks of a script that starts
-  // them itself.
+  // The worker's children outlive it: workers that load data, ranks of a script that starts them
+  // itself.
   void kill_family() {
     for (const auto& [pid, started] : std::exchange(family_, {})) {
       if (read_stat(pid).start_time == started) ::kill(pid, SIGKILL);
@@ -433,8 +433,8 @@ class Watcher final : control::GuardBase {
     asked_.reset();
     link_ = control::Link(kLongestTurnNs);
   }
-  // The root of an earlier run of the same launcher, whose address was still in the file: that of
-  // this one will take its place.
+  // The root of an earlier run of the same launcher, whose address was still in the file: this
+  // run's will take its place.
   void forget_root() {
     forgotten_ = dialed_;
     link_ = control::Link(kLongestTurnNs);
@@ -448,7 +448,7 @@ class Watcher final : control::GuardBase {
   }
   control::State state(std::int64_t now) const override {
     control::State state = process_state(now);
-    // Of a zombie, threads may take long to end: drivers free the memory of a GPU.
+    // A zombie's threads may take long to end: drivers free the memory of a GPU.
     const bool has_ended = is_dead() || state.life == Liveness::kZombie;
     if (has_ended && state.signal == 0 && state.exit_code < 0)
       state.exit_code = record_.exit_code();
@@ -542,15 +542,15 @@ class Watcher final : control::GuardBase {
   OomKills oom_kills_;
   control::Command collector_;
   std::uint32_t collects_ = 0;             // the stage whose result the collector's output is
-  std::int64_t kill_at_ns_ = 0;            // 0: the root has not asked for the worker's end
-  std::map<pid_t, std::uint64_t> family_;  // the worker's descendants when it was told to end
+  std::int64_t kill_at_ns_ = 0;            // 0 until the root asks for the worker's end
+  std::map<pid_t, std::uint64_t> family_;  // the worker's descendants at the order to end
   std::int64_t began_ns_;
   std::uint64_t kills_ = 0;
   bool alone_ = false;    // the root wants no more
   bool refused_ = false;  // it has refused this guard
   bool welcomed_ = false;
   bool silent_ = false;             // the root has welcomed it, and is silent now
-  std::string dialed_, forgotten_;  // addresses: of the present root, of one that was another run's
+  std::string dialed_, forgotten_;  // addresses: the present root's, and one of another run's root
   std::optional<Asked> asked_;
 };
 
@@ -591,8 +591,8 @@ int guard() {
   for (int fd = 0; fd >= 0 && fd <= 2;) fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   try {
     const WatchOptions options = read_options();
-    // Before the fork: the process that started this one waits for it, so that its worker still is
-    // who it is.
+    // Before the fork: the process that started this one waits for it, so the worker's pid is still
+    // the worker's.
     control::ProcessWatch worker(options.pid);
     if (worker.start_time() == 0) {
       throw Error("there is no process " + std::to_string(options.pid));
@@ -601,7 +601,7 @@ int guard() {
     try {
       Watcher(options, std::move(worker)).run();
     } catch (const std::exception&) {
-      ::_exit(kFailed);  // nobody reads a message
+      ::_exit(kFailed);  // no process reads a message
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "oddrank-guard: %s\n", error.what());

@@ -1,4 +1,4 @@
-// Finds a process's record and counts what moves in its header.
+// Finds a process's record and counts changes in its header.
 #include "run/record_watch.hpp"
 
 #include <fcntl.h>
@@ -49,14 +49,14 @@ bool notes_pause(std::string_view name) {
 // Calls `take` with the path and the record of each living process that a process has started.
 // `paths`: where its own record may appear; theirs lie beside it. `since`: a start time, from which
 // on others that it has started count too, if they issued collectives: ranks that have ended, or
-// outlive it; and what these ranks have started. None: 0.
+// outlive it; and these ranks' children. 0: no others.
 template <typename Take>
 void each_child(const std::vector<std::string>& paths, pid_t parent, std::uint64_t since,
                 const Take& take) {
   for (const std::filesystem::path path : paths) {
     const std::string name = path.filename();
     if (!name.starts_with("rank")) continue;
-    const std::string begin = "child" + name.substr(4, name.find('-') - 3);  // of rank3-: child3-
+    const std::string begin = "child" + name.substr(4, name.find('-') - 3);  // for rank3-: child3-
     std::error_code failed;
     for (std::filesystem::directory_iterator at(path.parent_path(), failed), end;
          !failed && at != end; at.increment(failed)) {

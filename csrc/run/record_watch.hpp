@@ -13,8 +13,8 @@
 
 namespace oddrank::run {
 
-// Not thread-safe. look() reads the header; of a rank that stands still, new marks too, and the
-// headers of processes that it has started.
+// Not thread-safe. look() reads the header; if the rank stands still, new marks too, and the
+// headers of its child processes.
 class RecordWatch {
  public:
   // `paths`: where the record of that process may appear. `quiet_ns`: the time without progress
@@ -31,8 +31,8 @@ class RecordWatch {
   const char* stage() const noexcept { return stage_; }
   // The number of the last step(); "" before the first.
   std::string step() const { return heads_.step() ? std::to_string(*heads_.step()) : ""; }
-  // Grows with each step, and each begin and end of a collective; while there are none, with those
-  // of processes that this one has started: a launcher in the script, such as mp.spawn.
+  // Grows with each step, and each begin and end of a collective; without any, with its child
+  // processes' ones: a launcher in the script, such as mp.spawn.
   std::uint64_t progress() const noexcept { return progress_; }
   // Time since look() last saw progress, a pause's begin or end, or a new record; -1 without a
   // record.
@@ -65,8 +65,8 @@ class RecordWatch {
 
 // Returns slim records of at most `most` living processes that a process has started. `paths`:
 // where its own record may appear; theirs lie beside it. `since`: a start time, from which on
-// others that it has started count too, if they issued collectives, and what these have started; 0:
-// none.
+// others that it has started count too, if they issued collectives, and these processes' children;
+// 0: none.
 std::vector<std::string> records_of_children(const std::vector<std::string>& paths, pid_t parent,
                                              std::uint64_t since, std::size_t most);
 

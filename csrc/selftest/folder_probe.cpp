@@ -67,7 +67,7 @@ int create(const char* path) noexcept {
   constexpr int kFlags = O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC;
   const int file = ::open(path, kFlags, 0600);
   if (file >= 0 || errno != EEXIST) return file;
-  // Its owner may remove it meanwhile: only a second open tells.
+  // Its owner may remove it meanwhile: only a second open shows it.
   if (is_left_over(path)) ::unlink(path);
   return ::open(path, kFlags, 0600);
 }
@@ -188,7 +188,7 @@ bool reaped(pid_t pid, Deadline end) {
   }
 }
 
-// The last look begins after the end: this process may have stood still meanwhile.
+// The last check begins after the end: this process may have stood still meanwhile.
 void watch(std::vector<Running>& children, std::vector<FolderResult>& results, Deadline end) {
   for (bool last = false; !last;) {
     last = end.passed();

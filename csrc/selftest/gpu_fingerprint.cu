@@ -65,7 +65,7 @@ __device__ std::uint64_t shared_lane(std::uint64_t* words) {
   return hash;
 }
 
-// T as the matrices have it in memory, Fragment as the tensor core takes it; depth: of one product.
+// T as the matrices have it in memory, Fragment as the tensor core takes it; depth: one product's.
 template <class T, class Fragment, class Sum, unsigned depth>
 __device__ std::uint64_t tensor_lane(Tiles& tiles) {
   const unsigned warp = threadIdx.x / 32;

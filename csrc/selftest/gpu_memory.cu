@@ -8,7 +8,7 @@ namespace oddrank::selftest {
 namespace {
 
 constexpr unsigned kPatternThreads = 256;
-constexpr unsigned kPatternBlocksPerProcessor = 8;  // 2048 threads: what one multiprocessor holds
+constexpr unsigned kPatternBlocksPerProcessor = 8;  // fills a multiprocessor: 2048 threads
 constexpr unsigned kSamples = 64;
 
 struct Sample {
@@ -29,7 +29,7 @@ __device__ void note(Found* found, std::uint64_t index, std::uint64_t expected, 
   if (slot < kSamples) found->samples[slot] = {index, got};
 }
 
-// Pairs of words: 16 bytes a thread and step are what the memory system likes best.
+// Pairs of words: the memory system is fastest with 16 bytes a thread and step.
 template <Filling filling>
 __global__ void write_pattern(ulonglong2* pairs, std::size_t count, std::uint64_t seed,
                               std::uint64_t flip) {
@@ -154,9 +154,9 @@ MemoryResult verify_memory(int device, std::size_t bytes, std::uint64_t seed, De
 namespace {
 
 constexpr unsigned kStreamThreads = 512;
-constexpr unsigned kStreamBlocksPerProcessor = 4;  // 2048 threads: what one multiprocessor holds
+constexpr unsigned kStreamBlocksPerProcessor = 4;  // fills a multiprocessor: 2048 threads
 constexpr unsigned kInFlight = 4;                  // loads of 16 bytes that a thread has under way
-constexpr int kStreamPasses = 4;                   // of a repeat: one launch alone would show in it
+constexpr int kStreamPasses = 4;                   // per repeat: one launch alone would show in it
 
 // A block of threads takes tiles of kStreamThreads * kInFlight words; count is a multiple of that.
 constexpr std::size_t kStreamTile = std::size_t{kStreamThreads} * kInFlight;

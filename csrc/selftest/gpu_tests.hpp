@@ -3,7 +3,7 @@
 // cores. C++17: included by gpu_memory.cu and gpu_fingerprint.cu.
 //
 // Every hash of a fingerprint is known beforehand. A tensor core multiplies small integers, whose
-// sums are exact in whatever order it adds them: all its number formats end in the same hash.
+// sums are exact in any order: all its number formats end in the same hash.
 #pragma once
 
 #include "os/clock.hpp"
@@ -23,7 +23,7 @@ MemoryResult verify_memory(int device, std::size_t bytes, std::uint64_t seed, De
 // the yardstick of verify_memory. Each copy reads and writes `bytes`.
 std::vector<double> time_copies(int device, std::size_t bytes, int repeats, Deadline deadline);
 
-// The GPU's seconds of each repeat, as are those of MemoryTimes here.
+// The GPU's seconds of each repeat, as in this file's MemoryTimes.
 struct TransferTimes {
   std::size_t bytes = 0;
   std::vector<double> to_device, to_host;
@@ -91,7 +91,7 @@ struct BlockPrint {
 
 struct GpuPrints {
   int code = 0;                // architecture that the code was compiled for: 90 = sm_90
-  int multiprocessors = 0;     // of the GPU
+  int multiprocessors = 0;     // the GPU's
   std::uint64_t computed = 0;  // blocks in all repeats
   // One block per multiprocessor from the first repeat, preferably one that differs from most; from
   // later repeats only blocks that differ, up to a limit.

@@ -124,7 +124,7 @@ ComputeTimes time_host_compute(double seconds, int repeats) {
 
 namespace {
 
-// Large enough that the loop over it is tight, small enough that a second look at a bad one costs
+// Large enough that the loop over it is tight, small enough that a second pass over a bad one costs
 // nothing.
 constexpr std::size_t kBlock = 4096;
 
@@ -183,7 +183,7 @@ MemoryResult verify_host_memory(std::size_t bytes, std::uint64_t seed, std::size
     fill_pattern(memory.words(), count, seed, pass);
     const std::int64_t written = monotonic_ns();
     if (damage && damage->pass == i) memory.words()[damage->index] ^= 1;
-    asm volatile("" ::: "memory");  // the compiler must not know what was written
+    asm volatile("" ::: "memory");  // the compiler must not know the written values
     find_mismatches(memory.words(), count, seed, pass, result.mismatches);
     result.write_seconds = faster(result.write_seconds, written - begin);
     result.read_seconds = faster(result.read_seconds, monotonic_ns() - written);

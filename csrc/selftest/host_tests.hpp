@@ -1,6 +1,6 @@
-// Tests of a host by one thread: whether its memory keeps what is written, how fast its memory and
-// cores are, and whether it computes rightly. The patterns, the results and the arithmetic are
-// those of a GPU's tests, too. C++17: included by .cu files.
+// Tests of a host by one thread: whether its memory keeps written values, how fast its memory and
+// cores are, and whether it computes rightly. The patterns, the results and the arithmetic are also
+// used by a GPU's tests. C++17: included by .cu files.
 #pragma once
 
 #include <cstddef>
@@ -67,18 +67,18 @@ struct Damage {
 // The words that were read back wrong.
 struct Mismatches {
   std::uint64_t count = 0;     // in all passes
-  std::uint64_t bits = 0;      // that were wrong in any of them
-  std::uint64_t index = 0;     // of the first one known (in 64-bit words), if count > 0
-  std::uint64_t expected = 0;  // what was written there
-  std::uint64_t got = 0;       // what was read
+  std::uint64_t bits = 0;      // wrong in any pass
+  std::uint64_t index = 0;     // the first known one's, in 64-bit words, if count > 0
+  std::uint64_t expected = 0;  // the value written there
+  std::uint64_t got = 0;       // the value read
   const char* pass = "";       // in which pass
 };
 
 struct MemoryResult {
   std::size_t bytes = 0;   // tested: whole blocks only
-  std::size_t passes = 0;  // of kPasses, that were done
+  std::size_t passes = 0;  // done, of kPasses
   Mismatches mismatches;
-  double write_seconds = 0;  // of the faster pass
+  double write_seconds = 0;  // the faster pass's
   double read_seconds = 0;
 };
 

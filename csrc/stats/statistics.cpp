@@ -71,7 +71,7 @@ class Series {
 
  private:
   std::vector<double> sorted_;
-  std::vector<std::uint32_t> places_;  // of each value, in sorted_
+  std::vector<std::uint32_t> places_;  // each value's index in sorted_
   std::vector<std::uint32_t> counts_;
   std::size_t block_;
 };

@@ -9,7 +9,7 @@
 namespace oddrank {
 
 struct BootstrapOptions {
-  double confidence = 0.99;  // of the two-sided interval
+  double confidence = 0.99;  // the two-sided interval's
   std::size_t replicates = 4000;
   std::uint64_t seed = 1;  // the same seed gives the same interval
 };
@@ -27,7 +27,7 @@ struct RatioInterval {
 //
 // A block bootstrap, for the time of an iteration depends on the one before it:
 // circular blocks (Politis and Romano 1992), percentile interval. The block
-// length is that of Politis and White (2004), corrected by Patton, Politis and White (2009), for
+// length follows Politis and White (2004), corrected by Patton, Politis and White (2009), for
 // the signs of x - median: their mean makes the median's error, and outliers do not count by their
 // size. Too short blocks make the interval too narrow: they are 1.5 times as long, and at least the
 // cube root of the series. With few blocks the interval is widened as Student's t is wider than the

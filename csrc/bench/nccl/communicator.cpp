@@ -98,7 +98,7 @@ void Communicator::make_direct(Deadline deadline) {
   destroy(first, deadline);
 }
 
-// NCCL waits inside this call, whatever the communicator's configuration says.
+// NCCL waits inside this call, for any configuration of the communicator.
 void Communicator::destroy(ncclComm_t comm, Deadline deadline) const {
   const bool ended = finished_by(
       deadline, device_, [&api = api_, comm] { check(api.CommDestroy(comm), "ncclCommDestroy"); });
@@ -188,7 +188,7 @@ bool finished_by(Deadline deadline, int device, std::function<void()> call) {
       try {
         if (device >= 0) cuda::select_device(device);
         call();
-        call = nullptr;  // frees what it owns before the waiter goes on
+        call = nullptr;  // frees its objects before the waiter goes on
         promise.set_value();
       } catch (...) {
         call = nullptr;

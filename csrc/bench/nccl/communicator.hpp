@@ -13,9 +13,9 @@
 namespace oddrank::nccl {
 
 // Runs `call` in its own thread, on `device` (-1: none is selected). A thread begins on GPU 0, and
-// NCCL would make a context there. Returns whether the call ended in time, and throws what it
-// threw. A call that did not end goes on alone, so it must own (share) all that it touches. Throws
-// Error if no thread can be started; `call` has not run then.
+// NCCL would make a context there. Returns whether the call ended in time, and rethrows its
+// exception. A call that did not end goes on alone, so it must own (share) all that it touches.
+// Throws Error if no thread can be started; `call` has not run then.
 bool finished_by(Deadline deadline, int device, std::function<void()> call);
 
 using UniqueId = std::array<char, NCCL_UNIQUE_ID_BYTES>;
@@ -58,7 +58,7 @@ class Communicator {
   // Ends it in agreement with the others; aborts it at the deadline and throws.
   void close(Deadline deadline);
   // Ends it without the others. NCCL itself may be stuck: after 2 s the call goes on in its own
-  // thread. Not while another thread is inside a call of NCCL: that is what abandon() is for.
+  // thread. Not while another thread is inside a call of NCCL: use abandon() then.
   void abort() noexcept;
   // Forgets it as it is.
   void abandon() noexcept { comm_ = nullptr; }
@@ -93,8 +93,8 @@ enum class Registration { kNone, kBuffer, kWindow };
 // "", "buffer" or "window"; Error for another name.
 Registration registration_of(const std::string& name);
 
-// Allocated by ncclMemAlloc where the library has it (what registration needs), else by cudaMalloc;
-// zeroed. Keeps the communicator. The peak is what was asked for, rounded up to the granularity of
+// Allocated by ncclMemAlloc where the library has it (registration needs it), else by cudaMalloc;
+// zeroed. Keeps the communicator. The peak is the requested size, rounded up to the granularity of
 // such memory (2 MiB). Not thread-safe.
 class Memory {
  public:
@@ -132,7 +132,7 @@ class Memory {
   Registration registration_;
   char* data_ = nullptr;
   std::size_t bytes_ = 0;
-  void* handle_ = nullptr;  // of the registration; null if NCCL sees no use in one
+  void* handle_ = nullptr;  // the registration's; null if NCCL sees no use in one
 };
 
 }  // namespace oddrank::nccl

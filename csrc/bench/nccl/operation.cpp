@@ -9,7 +9,7 @@
 namespace oddrank::nccl {
 namespace {
 
-// Runs between two looks at how far the GPU is; twice as many are under way at most. CUDA's
+// Runs between two checks of the GPU's progress; twice as many are under way at most. CUDA's
 // queue holds about a thousand, NCCL's own are shorter.
 constexpr std::size_t kStride = 32;
 // Runs with an event each before the stream is drained: bounds the number of events.
@@ -166,7 +166,7 @@ void Operation::wait(const Query& query, Deadline deadline, const What& what) {
     }
     if (now < spin_until) continue;
     try {
-      communicator_->ready(plan_.name.c_str());  // throws what NCCL's own threads ran into
+      communicator_->ready(plan_.name.c_str());  // throws errors of NCCL's own threads
     } catch (const Error&) {
       let_go();  // such an operation never ends
       throw;

@@ -74,7 +74,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
     std::size_t first, number, all;
   };
   double segment(const Part& part, bool each, Deadline deadline, Times& times);
-  // `query` as cudaEventQuery answers; `what` says what is waited for, if it has to.
+  // `query` as cudaEventQuery answers; `what` names the awaited work, for the error.
   template <class Query, class What>
   void wait(const Query& query, Deadline deadline, const What& what);
   template <class What>

@@ -14,7 +14,7 @@ namespace oddrank::bench {
 namespace {
 
 constexpr unsigned kThreads = 512;
-constexpr unsigned kBlocksPerProcessor = 4;  // 2048 threads: what one multiprocessor holds
+constexpr unsigned kBlocksPerProcessor = 4;  // fills a multiprocessor: 2048 threads
 // Bytes of the tables of one launch. Segments whose tables need more take several launches.
 constexpr std::size_t kMostTables = std::size_t{32} << 20;
 constexpr std::size_t kAlignment = 256;
@@ -34,7 +34,7 @@ struct Piece {
   std::uint64_t low, high;
 };
 
-// What all pieces of a launch have in common. `blocks`: blocks of the pattern in all of them.
+// Data of all pieces of a launch. `blocks`: blocks of the pattern in all of them.
 struct Launch {
   const Piece* pieces;
   unsigned number;
@@ -48,7 +48,7 @@ struct Launch {
 struct Part {
   unsigned piece;
   unsigned slot;
-  std::uint64_t offset;  // of the block's begin from the segment's; wraps below 0 in the first one
+  std::uint64_t offset;  // from the segment's begin to the block's; wraps below 0 in the first one
   unsigned from, to;     // within the block
 };
 
@@ -168,7 +168,7 @@ class Workspace {
   cuda::Stream stream_;
 };
 
-std::mutex mutex;  // of the workspaces and of their use: a process measures one thing at a time
+std::mutex mutex;  // guards the workspaces and their use: a process measures one thing at a time
 
 // Never destroyed: at the end of the process CUDA may be gone before it.
 std::map<int, std::unique_ptr<Workspace>>& workspaces() {
@@ -230,7 +230,7 @@ class Batch {
   Found found(Workspace& workspace, std::size_t i) const {
     return read<Found>(workspace, found_at_, i);
   }
-  // Returns element `i` of what begins at a place of the staging memory.
+  // Returns element `i` of the array at a place of the staging memory.
   template <class T>
   T read(Workspace& workspace, std::size_t begin, std::size_t i) const {
     T one;
@@ -270,7 +270,7 @@ void check_words(int device, Workspace& workspace, const Placed* begin, const Pl
     const Found found = batch.found(workspace, i);
     if (found.wrong == 0) continue;
     any = true;
-    // To the place of a piece, which nobody needs any more.
+    // To the place of a piece, which is not needed any more.
     workspace.fetch(i * sizeof(Word), reinterpret_cast<const Word*>(begin[i].address) + found.first,
                     sizeof(Word));
   }

@@ -45,8 +45,8 @@ std::uint64_t encode_small_float(const DtypeTraits& t, double value) noexcept {
   if (value == 0) return sign;
   const int smallest = smallest_exponent(t);
   const int exponent = std::max(std::ilogb(value), smallest);
-  // In units of the last place. The implied leading bit is what makes the exponent 1 more than that
-  // of the numbers below the smallest normal one; rounding up to the next exponent works likewise.
+  // In units of the last place. The implied leading bit makes the exponent 1 more than for numbers
+  // below the smallest normal one; rounding up to the next exponent works likewise.
   const auto units = static_cast<std::uint64_t>(
       std::nearbyint(std::ldexp(std::fabs(value), t.mantissa_bits - exponent)));
   const auto steps = static_cast<std::uint64_t>(exponent - smallest);
@@ -82,7 +82,7 @@ constexpr std::uint32_t kMostExponents = 4;
 constexpr std::uint32_t kMostTwos = 4;
 // min of unsigned numbers: this much less the numbers of max.
 constexpr std::uint32_t kLeastBelow = 9;
-constexpr double kMostDoublings = 31;  // of a product of unsigned numbers
+constexpr double kMostDoublings = 31;  // in a product of unsigned numbers
 
 // Numbers drawn one after the other from one key.
 class Draw {

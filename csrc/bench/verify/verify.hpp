@@ -1,5 +1,5 @@
-// The values of verified collectives: the dtypes and their bits, what a rank contributes, and what
-// must come out (pattern.cpp). Fills and checks a segment of a rank's data, by a table of its
+// The values of verified collectives: the dtypes and their bits, a rank's contribution, and the
+// right result (pattern.cpp). Fills and checks a segment of a rank's data, by a table of its
 // pattern as bits of its dtype: in the memory of the host (verify.cpp) or of a GPU (device.cu).
 // C++17: included by device.cu.
 #pragma once
@@ -83,8 +83,8 @@ Op op_of(std::string_view name);
 // Tested to be exact up to 16,384 ranks; up to here nothing overflows.
 inline constexpr std::uint32_t kMostRanks = 1 << 20;
 
-// Every value is exact in the dtype, and so is every partial result, in whatever order and by
-// whatever tree the ranks are combined. Both functions take the same time for any world.
+// Every value is exact in the dtype, and so is every partial result, in any order and by any tree
+// of ranks. Both functions take the same time for any world.
 //
 // A slot numbers the ranks anew: x = (a * rank + s) mod world, a a prime above any
 // world, so that x is a permutation; a and s are the slot's. x moves on from turn to turn, so
@@ -139,15 +139,15 @@ class Pattern {
   double unit_ = 1;              // 2^e is in units of it
 };
 
-// Returns the number of turns until every rank has contributed to one of the first `count`
-// elements, at most `most`.
+// Returns the number of turns until every rank has contributed to one element of the first `count`,
+// at most `most`.
 std::uint64_t turns(Dtype dtype, Op op, std::uint32_t world, std::uint64_t count,
                     std::uint64_t most) noexcept;
 
 struct Segment {
   Dtype dtype;
   Op op;
-  std::uint32_t source;  // whose data it is; a check of reduced data doesn't look at it
+  std::uint32_t source;  // the rank with this data; a check of reduced data ignores it
   std::uint32_t world;
   std::uint64_t first;  // element k of the segment is element first + k of the data
   std::uint64_t count;
@@ -162,7 +162,7 @@ Segment make_segment(std::string_view dtype, std::string_view op, std::int64_t s
 
 struct Mismatch {
   std::uint64_t wrong = 0;  // elements
-  std::int64_t index = -1;  // of the first one, from the segment's begin; -1: none
+  std::int64_t index = -1;  // the first wrong one's, from the segment's begin; -1: none
   double expected = 0;
   double got = 0;
 };
@@ -197,7 +197,7 @@ struct Noise {
 };
 
 // low: at the smallest exponent, so that a sum can double for longest; else around 1. A product of
-// floats always gets 1 and -1, which stay what they are.
+// floats always gets 1 and -1, which stay unchanged.
 Noise noise_of(Dtype dtype, Op op, bool low) noexcept;
 
 ODDRANK_HOST_DEVICE constexpr std::uint64_t noise_word(const Noise& noise,
@@ -212,15 +212,15 @@ void fill_with_noise_on_device(int device, std::uintptr_t address, std::size_t b
                                const Noise& noise, Deadline deadline);
 
 // The bits to write or to compare with, which device.cu copies to the GPU: all slots, twice in a
-// row, so that the successors of any slot lie behind it. Of a segment with fewer elements than
+// row, so that the successors of any slot lie behind it. For a segment with fewer elements than
 // slots only the segment's own are set.
 class Table {
  public:
-  // result: of the collective over all ranks; else, and with op none, what `source` contributes.
+  // result: of the collective over all ranks; else, and with op none, `source`'s contribution.
   Table(const Segment& segment, bool result);
 
-  // A value is right where its bits lie between those of `low` and of `high` at its slot. The two
-  // are one array unless exact() is false: then all values are positive, and ordered as their bits.
+  // A value is right if its bits lie between `low`'s and `high`'s at its slot. The two are one
+  // array unless exact() is false: then all values are positive, and ordered as their bits.
   const std::byte* low() const noexcept { return low_.data(); }
   const std::byte* high() const noexcept { return exact() ? low_.data() : high_.data(); }
   bool exact() const noexcept { return high_.empty(); }
@@ -242,7 +242,7 @@ class Table {
   std::vector<std::byte> low_, high_;
 };
 
-// Calls work(Word{}) with the unsigned integer of a dtype's size, and returns what it returns.
+// Calls work(Word{}) with the unsigned integer of a dtype's size, and returns its result.
 template <class Work>
 auto with_word(Dtype dtype, const Work& work) {
   switch (traits(dtype).size) {

@@ -38,7 +38,7 @@ State& state() noexcept {
 // A standard stream whose text we may encode and write ourselves, with the same result as its own
 // write().
 struct Target {
-  int fd = -1;  // -1: no, go through file.write()
+  int fd = -1;  // of the plain file; -1: none, go through file.write()
   bool utf8 = false;
 };
 
@@ -79,8 +79,7 @@ struct Known {  // owns its two references
   Target target;
 };
 
-// Attributes of the instance: 'mode' is what Python itself sets; a replaced write() would show
-// here.
+// Attributes of the instance: Python itself sets 'mode'; a replaced write() would show here.
 bool untouched(PyObject* file) {
   const auto attributes = py::reinterpret_steal<py::dict>(PyObject_GenericGetDict(file, nullptr));
   if (!attributes) throw py::error_already_set();
