@@ -1,4 +1,4 @@
-"""The checks of advise: what is wrong with the variables of a process, and what to type."""
+"""The checks of advise: errors in the variables of a process, and commands that repair them."""
 
 import os
 import re
@@ -13,18 +13,17 @@ from oddrank.launch import Launch
 from oddrank.machine import INFINIBAND
 
 _MOST_VALUE = 4096
-# Lengths of names that are looked at for a slip of the hand, and difflib's ratio of one in ten
-# letters.
+# Lengths of names that are checked for a misspelling, and difflib's ratio of one in ten letters.
 _SHORTEST, _LONGEST, _ALIKE = 8, 80, 0.9
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process and what its variables mean for it.
+    """A process and its variables.
 
-    variables: those of the table with their values; others of the same libraries, or nearly of the
-    same name, with None. processors: those it may use. of_host: those of the host. devices: the
-    host's RDMA devices. torch: version of torch in oddrank's own environment, or ().
+    variables: the table's ones with their values; others of the same libraries, or nearly of the
+    same name, with None. processors: the ones it may use. of_host: the host's. devices: the host's
+    RDMA devices. torch: version of torch in oddrank's own environment, or ().
     """
 
     variables: Mapping[str, str | None]
@@ -104,7 +103,7 @@ _TORCH = "docs.pytorch.org, ProcessGroupNCCL Environment Variables"
 
 @dataclass(frozen=True)
 class Cause:
-    """The words of a cause: formats of the variables' names, and of what `_found` is told.
+    """The words of a cause: formats of the variables' names, and of `_found`'s keywords.
 
     is_set: whether the variables are set, and not missing.
     """
@@ -222,7 +221,7 @@ CAUSES: dict[str, Cause] = {
 
 
 def _found(cause: str, *names: str, **told: object) -> Finding:
-    """Makes the finding of a cause. names: variables; told: what its words name besides."""
+    """Makes the finding of a cause. names: variables; told: further values for its words."""
     row, facts = CAUSES[cause], {**told, "name": names[0], "other": names[-1]}
     return Row(cause, row.condition, row.what, (row.level, row.why), row.next).found(
         Who("process", device="this environment"),
@@ -288,7 +287,7 @@ def _two_names(process: Process) -> Iterator[Finding]:
 
 
 def _single(process: Process) -> Iterator[Finding]:
-    """Variables that hurt by themselves, whatever the others are."""
+    """Variables that hurt by themselves, with any values of the others."""
     if _lower(process, "CUDA_LAUNCH_BLOCKING") not in _FALSE:
         yield _found("launch-blocking", "CUDA_LAUNCH_BLOCKING")
     if _lower(process, "TORCH_DISTRIBUTED_DEBUG") == "detail":

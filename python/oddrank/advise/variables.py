@@ -28,7 +28,7 @@ class Variable:
     default: "" if unset means off or nothing. since, until: versions, "" if unknown; until: the
     version that no longer reads it. instead: the name that took its place. source: where all this
     is documented. takes: its values, as words and ranges of whole numbers (`LOC/SYS/0..5`, `1..`);
-    a comma at the end: or a list of them; "": any. otherwise: what the library does with others,
+    a comma at the end: or a list of them; "": any. otherwise: the library's reaction to others,
     "" if unknown.
     """
 
@@ -85,7 +85,7 @@ _OTHERWISE = {
     "OpenMP": (_OPENMP, _OPENMP),
     "others": ("", ""),
 }  # fmt: skip
-# Name, what it did, the version of NCCL that removed it, the variable to use instead.
+# Name, its effect, the version of NCCL that removed it, the variable to use instead.
 _REMOVED = (
     ("NCCL_IB_CUDA_SUPPORT", "GPUDirect RDMA", "2.4", "NCCL_NET_GDR_LEVEL"),
     ("NCCL_IB_GDR_LEVEL", "GPUDirect RDMA", "2.4", "NCCL_NET_GDR_LEVEL"),
@@ -103,7 +103,7 @@ _RENAMED = {
 
 
 def rows() -> Iterator[Variable]:
-    """Yields all rows: those of variables.txt, and those that took another name's place."""
+    """Yields all rows: from variables.txt, and rows that took another name's place."""
     whose = source = ""
     for line in settings.TABLE.splitlines():
         if line.startswith("== "):

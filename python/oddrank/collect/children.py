@@ -30,7 +30,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of work. It sends messages with what it has done; `at` says what it does now."""
+    """A piece of work. It sends messages with its results; `at` names its present step."""
 
     name: str
     work: Callable[[Say], None]
@@ -41,7 +41,7 @@ class Task:
 
 @dataclass
 class Result:
-    """What a task said. why: why it did not come to its end; "" if it did."""
+    """A task's messages. why: why it did not finish; "" if it did."""
 
     said: list[dict[str, Any]] = field(default_factory=list)
     why: str = ""
@@ -56,13 +56,13 @@ class Result:
         return [message[key] for message in self.said if key in message]
 
     def lacks(self, what: str) -> list[dict[str, Any]]:
-        """Returns what the manifest says of a task that did not come to its end."""
+        """Returns the manifest's entry for a task that did not finish."""
         return [{"what": what, "why": self.why, "absent": False}] if self.why else []
 
 
 @dataclass
 class Stop:
-    """Tells that a signal asked this process to end: what is done by then is kept."""
+    """Set once a signal asked this process to end: results until then are kept."""
 
     by: str = ""
 
@@ -93,8 +93,8 @@ class _Child:
 def run_all(tasks: Sequence[Task], until: float, stop: Stop) -> list[Result]:
     """Runs all tasks at the same time; returns their results in the same order.
 
-    until: monotonic time at which all of them end, inf: each after its own seconds. After a signal
-    those that still run are killed.
+    until: monotonic time at which all of them end, inf: each after its own seconds. After a signal,
+    tasks that still run are killed.
     """
     results: dict[str, Result] = {}
     waiting = list(reversed(tasks))
@@ -178,7 +178,7 @@ def _send(pipe: int, message: Mapping[str, Any]) -> None:
 
 
 def _hear(child: _Child) -> bool:
-    """Takes what a child says. Returns False at its end."""
+    """Takes a child's messages. Returns False at its end."""
     try:
         data = os.read(child.pipe, _PIECE)
     except BlockingIOError:
@@ -195,10 +195,10 @@ def _hear(child: _Child) -> bool:
 
 
 def _hear_all(child: _Child) -> bool:
-    """Takes what a child has said by now. Returns whether it has come to its end."""
+    """Takes a child's messages until now. Returns whether the child has finished."""
     poll = select.poll()
     poll.register(child.pipe, select.POLLIN)
-    # One piece is all that a pipe holds; then comes the end, or a child that says ever more.
+    # One piece is all that a pipe holds; then comes the end, or a child that writes without end.
     return any(poll.poll(0) and not _hear(child) for _ in range(2))
 
 
@@ -211,7 +211,7 @@ def _ended(child: _Child) -> Result:
 
 
 def _killed(child: _Child, stop: Stop) -> Result:
-    """Ends a child and what it has started."""
+    """Ends a child and the processes it has started."""
     for kill, pid in ((os.killpg, child.pid), (os.kill, child.pid)):
         with suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)

@@ -35,7 +35,7 @@ def _bytes(value: str) -> int:
 
 @click.command()
 @click.argument("job", nargs=-1, metavar="[JOB]...")
-# Not click's Path: it would look at a folder that may not answer.
+# Not click's Path: it would query a folder that may not answer.
 @click.option("-o", "--output", "folder", metavar="DIR", default=OUTPUT, show_default=True,
               type=Path, help="Folder to write to; on several nodes a shared one.")  # fmt: skip
 @click.option("--limit", metavar="SIZE", default=_LIMIT, show_default=True,
@@ -84,7 +84,7 @@ def command(job: tuple[str, ...], folder: Path, limit: int, deadline: float) -> 
 def for_guard(job: str, host: str, folder: str) -> None:
     """Collects for `oddrank run`; prints a line of JSON.
 
-    saved: what was saved, in a sentence; None: nothing. lines: what else to say.
+    saved: the saved evidence, in a sentence; None: nothing. lines: further lines.
     """
     from oddrank.collect import children, node
 
@@ -109,7 +109,7 @@ def _summary(done: "node.Collected") -> str:
 
 
 def _lines(done: "node.Collected") -> list[str]:
-    """Returns what else to say: notes, and what could not be read though it is there."""
+    """Returns further lines: notes, and evidence that is present but could not be read."""
     lines = [*done.lacking, *done.lines]
     if done.why:
         lines.append(f"{done.why} ended it early: what was done by then is kept")

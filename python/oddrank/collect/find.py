@@ -1,4 +1,4 @@
-"""Finds what to collect: a job's records on this host, or ranks by the variables of processes.
+"""Finds the evidence of a job: its records on this host, or ranks by the variables of processes.
 
 All of it runs in child processes: /proc/PID/environ waits for a process that maps memory from a
 file system that does not answer.
@@ -23,7 +23,7 @@ from oddrank.finding import grouped
 from oddrank.trace import jobs
 from oddrank.trace.ranks import snapshots
 
-_SHARE = 0.25  # of the time that is left, for each of the two looks
+_SHARE = 0.25  # share of the remaining time, for each of the two searches
 _MOST_PROCESSES = 8192
 _CHUNKS = 16
 _DEEPEST = 64
@@ -33,7 +33,7 @@ _MOST_TEXT = 4096
 
 @dataclass
 class Found:
-    """What was found. lines: for the user. lacking: one for each name without a record.
+    """The result of the search. lines: for the user. lacking: one for each name without a record.
 
     not_read: as in the manifest.
     """
@@ -109,7 +109,7 @@ def _records(paths: Sequence[str], say: Say) -> None:
 
 
 def _pythons(say: Say) -> None:
-    """Is a child: finds this user's processes that are Pythons; root's: everybody's."""
+    """Is a child: finds this user's Python processes; as root, all users'."""
     own, count, us = os.geteuid(), 0, (os.getpid(), os.getppid())
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) in us:
@@ -128,7 +128,7 @@ def _pythons(say: Say) -> None:
 def _look(
     pids: Sequence[int], until: float, stop: Stop
 ) -> tuple[dict[int, dict[str, Any]], list[dict[str, Any]]]:
-    """Reads the variables of processes; returns those found, and what was not readable."""
+    """Reads the variables of processes; returns the ranks found, and what was not readable."""
     seconds = _SHARE * (until - time.monotonic())
     chunks = [list(pids[i::_CHUNKS]) for i in range(min(_CHUNKS, len(pids)))]
     tasks = [
@@ -168,7 +168,7 @@ def _place(environ: dict[str, str], parent: int) -> dict[str, Any]:
     if found.launcher == "alone":
         return {}
     name = found.job
-    if name.startswith("pid-"):  # it was made of this process's parent, not of that one's
+    if name.startswith("pid-"):  # it was made from this process's parent, not from that one's
         name = f"pid-{parent}-{job.start_time(parent)}"
     return {"rank": found.rank, "local_rank": found.local_rank, "world": found.world, "job": name}
 
@@ -222,7 +222,7 @@ def _with_variables(rank: Rank, seen: dict[int, dict[str, Any]]) -> Rank:
 
 
 def _jobs(seen: Sequence[dict[str, Any]]) -> dict[str, list[Rank]]:
-    """Groups processes to jobs. Of a rank's, takes the one above the others: they inherit it."""
+    """Groups processes to jobs. Takes a rank's topmost one: others inherit its variables."""
     jobs = grouped((one["job"], one) for one in seen)
     return {name: _ranks(own) for name, own in jobs.items()}
 

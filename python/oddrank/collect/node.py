@@ -54,7 +54,7 @@ _AFTER_SIGNAL = 5.0  # seconds for the manifest once a signal came
 
 @dataclass
 class Collected:
-    """What was done. lines: for the user."""
+    """The result of a collection. lines: for the user."""
 
     job: str
     folder: Path

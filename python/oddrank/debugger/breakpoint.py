@@ -38,9 +38,9 @@ def breakpoint(
     The debugger is at the process's terminal, or comes by `oddrank attach`. The others go on when
     it first steps or continues, when it quits or dies, and after `deadline` seconds.
 
-    rank: None stops each process that comes here, and nobody waits. when: called on that rank; it
+    rank: None stops each process that comes here, and none waits. when: called on that rank; it
     stops if the result is true.
-    In other processes than the ranks themselves (workers of a DataLoader, forked children) nobody
+    In other processes than the ranks themselves (workers of a DataLoader, forked children) no rank
     waits, and `rank` is the rank that they belong to.
 
     Example: oddrank.breakpoint(3, when=lambda: loss.isnan())
@@ -72,7 +72,7 @@ def breakpoint(
 
 
 def _debug(frame: FrameType, rank: int, deadline: float, stopped: Stopped | None) -> bool:
-    """Returns whether a debugger has come: then it tells the others when it is over."""
+    """Returns whether a debugger has come. If so, it notifies the others at its end."""
     global _active
     if _active is not None and not _active.is_over:  # it has come to the next breakpoint
         if stopped is not None:
@@ -104,7 +104,7 @@ def _debug(frame: FrameType, rank: int, deadline: float, stopped: Stopped | None
 
 
 def _tell(where: str, stopped: Stopped | None) -> None:
-    """Says it on this rank, and on one of the others: the output of either may not be shown."""
+    """Prints it on this rank and on one other: the output of either may not be shown."""
     render.progress(f"oddrank: {where}", sys.stderr)
     if stopped is not None:
         stopped.stops(where)
@@ -150,7 +150,7 @@ def _place_of(frame: FrameType | None) -> str:
 
 
 class _RankPdb(pdb.Pdb):
-    """A pdb whose end is never the program's end. stopped: what tells the others; None: nothing."""
+    """A pdb whose end is never the program's end. stopped: notifies the others; None: no others."""
 
     def __init__(self, channel: Channel, stopped: Stopped | None) -> None:
         # No signal handler: Ctrl-C stays the program's. No .pdbrc: it may hold `continue`.

@@ -161,7 +161,7 @@ class Listener:
                 self._socket.bind(path)
             made.chmod(0o600)
             self._socket.listen()
-            made.rename(self._file)  # what sessions() finds can be connected to
+            made.rename(self._file)  # every file that sessions() finds accepts connections
         except OSError as error:
             self._socket.close()
             raise OddrankError(
@@ -187,7 +187,7 @@ class Listener:
 
 @contextmanager
 def _short(file: Path) -> Iterator[str]:
-    """Yields a path of the file that is short enough for a socket, whatever the folder's name."""
+    """Yields a path of the file that is short enough for a socket, even if the folder's is not."""
     folder = os.open(file.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{file.name}"

@@ -81,7 +81,7 @@ def _talk(rank: socket.socket) -> None:
 
 
 def _pass_on(rank: socket.socket, waiter: "select.poll") -> bool:
-    """Passes on what is there; returns False at the end."""
+    """Passes on the available text; returns False at the end."""
     for descriptor, _ in waiter.poll():
         if descriptor == rank.fileno():
             text = b""
@@ -104,7 +104,7 @@ def _pass_on(rank: socket.socket, waiter: "select.poll") -> bool:
 
 
 def _show(text: str) -> None:
-    """Prints the rank's text; what would move a cursor is shown, not obeyed."""
+    """Prints the rank's text; control sequences are shown, not obeyed."""
     shown = (c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
     sys.stdout.write("".join(shown))
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The others: what the stopped rank tells them, and how they wait for it.
+"""How the stopped rank notifies the other ranks, and how they wait for it.
 
 All of it runs through the job's store, in threads: the stopped rank says that it stops, that it
 goes on under the debugger, and that this is over. Meanwhile it counts up a heartbeat.
@@ -27,7 +27,7 @@ _NOTE_SECONDS = 30.0  # a rank that has not come to the breakpoint by then is na
 
 
 class Stopped:
-    """The part of the rank that stops: tells the others, and shows that it lives."""
+    """The part of the rank that stops: notifies the others, and sends heartbeats."""
 
     def __init__(self, store: JobStore, key: str, deadline: float) -> None:
         self._store, self._key = store, key
@@ -47,7 +47,7 @@ class Stopped:
         self._say(STEPS)
 
     def over(self) -> None:
-        """Ends it. Nobody stopped, if stops() was not called."""
+        """Ends it. If stops() was not called, no rank stopped."""
         self._timeouts.restore()
         self._say(OVER)
         self._poller.stop()
@@ -87,7 +87,7 @@ class Waiting:
 
     def wait(self) -> None:
         self._poller.start()
-        # The thread knows better. It has a deadline for the rank to come, and one from then on.
+        # The thread decides. It has a deadline for the rank to come, and one from then on.
         if not self._goes_on.wait(2 * self._deadline + _LOST_SECONDS):
             self._paused.close()  # the thread may yet hear that the rank stops
             self._say("the store does not answer: the others go on")

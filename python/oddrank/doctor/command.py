@@ -1,4 +1,4 @@
-"""`oddrank doctor`: shows what is built, loaded or missing, and what to type. Does not judge."""
+"""`oddrank doctor`: shows built, loaded and missing parts, and install commands. Does not judge."""
 
 import sys
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def command(json_path: str | None, seconds: float) -> int:
 
 
 def rows(data: Facts) -> Iterator[Row]:
-    """Yields the rows of the table. The row of a missing part says why, and what to type."""
+    """Yields the rows of the table. The row of a missing part says why, and the command to type."""
     for part, state, text in _all_rows(data):
         if part in _FOR_GPUS and state in ("missing", "unknown") and not data["gpu_expected"]:
             yield part, "not needed", f"no GPU here; {text.partition('. ')[0]}"

@@ -24,7 +24,7 @@ Facts = dict[str, Any]
 
 # Files of NVIDIA's kernel driver, on Linux and under WSL.
 _DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
-# Packages that some options take, and for what.
+# Packages that some options need, and their use.
 OPTIONAL = {"jinja2": "--html", "matplotlib": "pictures", "tensorboard": "TensorBoard's events"}
 _MOST_ERRORS = 1000  # bytes at the end of a probe's stderr
 
@@ -124,11 +124,11 @@ def gpu_probe() -> Facts:
 
 
 def part_facts(part: _native.Part) -> Facts:
-    """Describes a compiled module: its build, or why it is missing and what to type."""
+    """Describes a compiled module: its build, or why it is missing and the command to type."""
     if part.module is None:
         return {"present": False, "reason": part.reason, "advice": part.advice}
     built = Path(str(part.module.__file__)).stat().st_mtime
-    sources = Path(oddrank.__file__).parents[2].glob("csrc/**/*.[ch]*")  # of an editable install
+    sources = Path(oddrank.__file__).parents[2].glob("csrc/**/*.[ch]*")  # editable installs
     newer = next((str(file) for file in sources if file.stat().st_mtime > built), "")
     return {"present": True, "build": dict(part.module.build_info), "newer": newer}
 

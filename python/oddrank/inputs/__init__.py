@@ -1,4 +1,4 @@
-"""What users give to read: a file each item, and notes on what can't be read. For all commands."""
+"""The files that users name for any command: an item each, and notes on unreadable ones."""
 
 import math
 from contextlib import suppress
@@ -21,7 +21,7 @@ class Item:
 
     path: the file itself, or an unpacked copy of it. head: its first HEAD bytes, of a pickle
     fewer. rank, label: of its process, where its folders say them (log_lines.placed). written_ns:
-    when it was last written, which tells the year of times that name none; 0: not known.
+    time of its last write, for the year of times without one; 0: not known.
     """
 
     name: str
@@ -35,9 +35,9 @@ class Item:
 
 @dataclass
 class Notes:
-    """Collects lines on what was not read, and why. `add` is called by readers.
+    """Collects lines on files that were not read, and why. Readers call `add`.
 
-    lost: those on files that may hold evidence. An empty file holds none. named: the paths that the
+    lost: lines on files that may hold evidence. An empty file holds none. named: the paths that the
     user gave; a folder among them may hold other things than evidence.
     """
 
@@ -47,7 +47,7 @@ class Notes:
 
     @property
     def lost_text(self) -> str:
-        """What is lost, as the end of a sentence."""
+        """The lost files, as the end of a sentence."""
         more = f" and {len(self.lost) - 1} more" if len(self.lost) > 1 else ""
         return f"; not read: {self.lost[0]}{more}" if self.lost else ""
 

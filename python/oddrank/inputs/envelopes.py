@@ -1,7 +1,7 @@
-"""Takes off what tools wrap around lines of a log: a row an envelope, known by many lines' shape.
+"""Removes tools' envelopes around lines of a log: a row for each, known by many lines' shape.
 
-Envelopes may be nested: what one leaves is looked at again. A line keeps its number, unless one
-line of JSON holds several. Lines that a terminal cut are joined.
+Envelopes may be nested: the rest is checked again. A line keeps its number, unless one line of JSON
+holds several. Lines that a terminal cut are joined.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from typing import Any
 from oddrank.inputs import unix_time
 
 _MOST_LOOKED_AT = 200
-_MOST_LEFT = 0.2  # of the lines that are looked at may not fit
+_MOST_LEFT = 0.2  # share of the checked lines that may not fit
 _MOST_WHOLE = 256 << 20  # bytes of a file that is one JSON text
 _MOST_PODS = 4096
 
@@ -28,7 +28,7 @@ Peel = Callable[[bytes], bytes | None]
 
 @dataclass(frozen=True)
 class Envelope:
-    """What is around lines. lines: those of a file without it, and counts those that do not fit."""
+    """An envelope. lines: yields a file's lines without it, and counts lines that do not fit."""
 
     name: str
     lines: Callable[[Path, list[int]], Iterator[bytes]]
@@ -55,7 +55,7 @@ def found(head: bytes) -> Envelope | None:
 
 
 def _read_by(read: Callable[[bytes], str | None]) -> Callable[[Path, list[int]], Iterator[bytes]]:
-    """Returns what gives the text that is read of a whole file."""
+    """Returns the reader of a whole file's text."""
 
     def lines(path: Path, left: list[int]) -> Iterator[bytes]:
         text = None
@@ -69,7 +69,7 @@ def _read_by(read: Callable[[bytes], str | None]) -> Callable[[Path, list[int]],
 
 
 def _peeled(make: Callable[[], Peel], path: Path, left: list[int]) -> Iterator[bytes]:
-    """Yields lines; those that do not fit as they are."""
+    """Yields lines; lines that do not fit stay unchanged."""
     peel = make()
     with path.open("rb") as file:
         for line in file:
@@ -80,9 +80,9 @@ def _peeled(make: Callable[[], Peel], path: Path, left: list[int]) -> Iterator[b
 
 
 def _fits(name: str, peel: Peel, lines: list[bytes]) -> bool:
-    """Returns whether nearly all lines fit, of which not all begin with a blank behind a number.
+    """Returns whether nearly all lines fit, and not all begin with a blank behind a number.
 
-    `srun --label` writes a blank behind a task's number, and lines that grep found have their own.
+    `srun --label` writes a blank behind a task's number; lines that grep found keep theirs.
     """
     fitting = [inner for line in lines if (inner := peel(line)) is not None]
     most_left = 0 if name == "an indent" else _MOST_LEFT * len(lines)
@@ -95,7 +95,7 @@ def _fits(name: str, peel: Peel, lines: list[bytes]) -> bool:
 
 
 def _cut(pattern: str) -> Callable[[], Peel]:
-    """Cuts off what a pattern matches; of its group `pod`, it leaves what `kubectl` writes.
+    """Cuts off a pattern's match; its group `pod` stays as `kubectl` writes it.
     Its group `number` grows from line to line (of each file)."""
     shape = re.compile(pattern.encode())
 
@@ -124,7 +124,7 @@ def _cut(pattern: str) -> Callable[[], Peel]:
 
 
 def _indented() -> Peel:
-    """Takes the blanks off that the first line begins with, where all lines have as many."""
+    """Removes the first line's indent if all lines have it."""
     blanks: list[bytes] = []
 
     def peel(line: bytes) -> bytes | None:
@@ -148,7 +148,7 @@ _IN_POD = ("labels", "resource", "kubernetes", "fields", "attributes", "metadata
 _FRONTS = (r"(\[pod/[\w./-]+\] )", r"\S{20,40} std(?:out|err) [FP] ",
            r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,16} ")  # fmt: skip
 _FRONT = re.compile("|".join(rf"{front}(?=\{{)" for front in _FRONTS).encode())
-# What Docker writes of a line without escapes: many times faster than JSON is read.
+# Docker's form of a line without escapes: many times faster to match than to read as JSON.
 _PLAIN = re.compile(
     rb'\{"log": ?"([^"\\]*)\\n", ?"stream": ?"\w+", ?"time": ?"(\d{4}-[\d:.T-]{15,26}Z)"\}'
 )
@@ -157,7 +157,7 @@ _KERNEL = ("kernel", "systemd", "NetworkManager")
 
 
 def _json_line() -> Peel:
-    """Reads JSON, perhaps behind a pod that stays, or behind what a node's log has before it."""
+    """Reads JSON, perhaps behind a pod that stays, or behind the prefix of a node's log."""
 
     def peel(line: bytes) -> bytes | None:
         if plain := _PLAIN.fullmatch(line):
@@ -178,8 +178,8 @@ def _json_line() -> Peel:
 
 
 def _entry(entry: Any) -> str | None:
-    """Returns the text of one entry, behind its time and pod; None if it is none."""
-    if isinstance(entry, list):  # of a query: names and values of the fields of a row
+    """Returns the text of one entry, behind its time and pod; None for other values."""
+    if isinstance(entry, list):  # a query's row: names and values of its fields
         with suppress(TypeError, KeyError):
             entry = {field["field"]: field["value"] for field in entry}
     if not isinstance(entry, dict):
@@ -208,7 +208,7 @@ def _pod(entry: Mapping[str, Any]) -> str:
 
 
 def _stamp(value: Any) -> str:
-    """Returns a time as Kubernetes writes it; "" if it is none."""
+    """Returns a time as Kubernetes writes it; "" for other values."""
     if isinstance(value, str) and (iso := re.match(r"(\d{4}-\d\d-\d\d)[T ]([\d:.]{5,18})", value)):
         zone = re.search(r"Z$|[+-]\d\d:?\d\d$", value)
         return f"{iso[1]}T{iso[2]}{zone[0] if zone else 'Z'}"
@@ -236,7 +236,7 @@ def _entries(content: bytes) -> str | None:
         if isinstance(value, dict):
             value = value.get(key, value)
     if isinstance(value, list) and all(isinstance(one, dict) and "values" in one for one in value):
-        value = [  # of Loki: streams of times and lines
+        value = [  # Loki's: streams of times and lines
             {**one.get("stream", {}), "time": when, "line": line}
             for one in value for when, line, *_ in one["values"]
         ]  # fmt: skip
@@ -248,7 +248,7 @@ def _entries(content: bytes) -> str | None:
 
 
 def _notebook(content: bytes) -> str | None:
-    """Reads what the cells of a notebook printed and raised."""
+    """Reads the output and exceptions of a notebook's cells."""
     return "".join(
         (part if isinstance(part, str) else "".join(part)) + "\n"
         for cell in json.loads(content)["cells"]
@@ -263,8 +263,8 @@ def _split(text: str) -> list[str]:
 
 
 def _width(text: str) -> int:
-    """Returns at how many columns a terminal cut the lines of a text; 0 if none did.
-    If one did, the longest lines have one length, and words cut by it stand whole elsewhere."""
+    """Returns the number of columns at which a terminal cut the lines of a text; 0 if uncut.
+    If cut, the longest lines have one length, and words cut by it stand whole elsewhere."""
     lines = _split(text)
     lengths = list(map(len, lines))
     width = max(lengths)
@@ -303,7 +303,7 @@ _IN_WORD = re.compile(r"\w\w")  # quick: few lines of stacks end in words
 _WORD, _WORD_AT_END = re.compile(r"\w+"), re.compile(r"\w+\Z")
 _BEGINS = re.compile(r"\[|\d{4}-\d\d-|[EWIF]\d{4} |Traceback |  File ")
 _BY_WIDTH = Envelope("lines that a terminal cut", _read_by(_uncut))
-# A file of one JSON text, and what its head holds.
+# A file of one JSON text, and a pattern for its head.
 _WHOLE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = (
     (Envelope("a notebook", _read_by(_notebook)),
      re.compile(rb'\A\s*\{(?s:.*)"(?:cell_type|nbformat)"\s*:')),
@@ -317,7 +317,7 @@ _WHOLE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = (
 _STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)"
 # Bounded: a line may be long, and the time grows with the product.
 _FILE = r"[\w./+-]{0,300}[./][\w./+-]{0,300}?"
-# The envelopes of single lines, and what their first lines begin with.
+# The envelopes of single lines, and the beginnings of their first lines.
 _BY_LINE: tuple[tuple[str, Callable[[], Peel], re.Pattern[bytes]], ...] = tuple(
     (name, make, re.compile(first.encode()))
     for name, make, first in (

@@ -1,4 +1,4 @@
-"""Opens what users give: files, folders, archives and compressed files, to any depth of both."""
+"""Opens files, folders, archives and compressed files that users name, to any depth."""
 
 import bz2
 import codecs
@@ -25,13 +25,13 @@ from oddrank.inputs import HEAD, Item, Notes, envelopes, is_pickle, unix_time
 
 # Unpacked copies: at most so many bytes, and at most half of the free space of the folder.
 _MOST_UNPACKED = 64 << 30
-# All that is unpacked of a file may be so many times as large; of small files so many bytes.
+# Unpacked copies of a file may be so many times as large; small files' copies so many bytes.
 _MOST_GROWTH, _MAY_GROW_TO = 1000, 64 << 20
 _MOST_FILES = 1 << 20
 _DEEPEST = 4  # archives inside archives
 _CHUNK = 1 << 20
 _HEAD_OF_PICKLE = 512  # they come by the thousand, and their readers need no more
-_MOST_WORDS = 200  # of a command's error
+_MOST_WORDS = 200  # of a command's error text
 # Modules that unpack raise more kinds of errors than they document: struct.error, RuntimeError (a
 # password), NotImplementedError (a method), OverflowError, ZstdError, ...
 _BROKEN = Exception
@@ -40,7 +40,7 @@ _GROWS = (
     f" over {_MAY_GROW_TO >> 20} MiB and {_MOST_GROWTH} times the packed size"
 )
 _ZSTD = b"\x28\xb5\x2f\xfd"
-# What unpackers say of a file that is cut off, or has something behind its end: what came before
+# Unpackers' errors on a file that is cut off, or has something behind its end: content before it
 # has been checked, or is right as far as it goes. Behind other damage it may be anything.
 _CUT = ("end-of-stream", "premature end", "unexpected end of data", "Not a gzipped file")
 _MOST_ZEROS = 64 << 20
@@ -49,7 +49,7 @@ _ZEROS = re.compile(rb"\0+")
 _CONTROLS = bytes(set(range(32)) - set(b"\0\a\b\t\n\v\f\r\x1b"))
 EMPTY = "left out: it is empty"
 Records = Callable[[bytes], Callable[[Path], Iterator[bytes]] | None]
-"""Returns what makes lines of a binary file that begins so; None for other files."""
+"""Returns the converter to lines for a binary file that begins so; None for other files."""
 
 
 @contextmanager
@@ -58,9 +58,9 @@ def opened(
 ) -> Iterator[list[Item]]:
     """Yields all files below the paths; unpacked copies live until the end. "-" is stdin.
 
-    peel: takes off what tools wrap around lines. records: of binary files that are given by name.
+    peel: removes envelopes around lines. records: converts a binary file given by name.
 
-    OddrankError if a path does not exist. What can't be read becomes a line of `notes`.
+    OddrankError if a path does not exist. Unreadable files become lines of `notes`.
     """
     for path in paths:
         if path != "-" and not os.path.exists(path):
@@ -112,10 +112,10 @@ def is_text(item: Item) -> bool:
 
 
 def _behind_zeros(item: Item) -> bytes:
-    """Returns what follows the zero bytes at the front of a file; b"" if nothing does, or late."""
+    """Returns a file's content behind zero bytes at its front; b"" if there is none, or late."""
     with suppress(OSError), open(item.path, "rb") as file:
         while file.tell() < _MOST_ZEROS:
-            with suppress(AttributeError):  # Linux only: skips what was never written
+            with suppress(AttributeError):  # Linux only: skips holes
                 file.seek(file.tell(), os.SEEK_DATA)
             block = file.read(_CHUNK)
             if not block or block.strip(b"\0"):
@@ -124,7 +124,7 @@ def _behind_zeros(item: Item) -> bytes:
 
 
 def _chunks(source: Any) -> Iterator[bytes]:
-    """Yields what a file gives up to where it is cut off, which read() would not give."""
+    """Yields a file's content up to its damage, which read() would not give."""
     read = getattr(source, "read1", source.read)
     return iter(partial(read, _CHUNK), b"")
 
@@ -133,7 +133,7 @@ class _Unpacker:
     def __init__(self, undo: ExitStack, notes: Notes, peel: bool, records: Records | None) -> None:
         self._undo, self._notes, self._peel, self._records = undo, notes, peel, records
         self._left = _MOST_UNPACKED
-        self._room = 0  # bytes by which what is unpacked of a file given may still grow
+        self._room = 0  # bytes by which the copies of a file given may still grow
         self._copies = self._files = 0
 
     @cached_property
@@ -236,11 +236,11 @@ class _Unpacker:
         return copy
 
     def _broken(self, name: str, error: Exception) -> bool:
-        """Notes why a file is not unpacked; returns whether what came before the error is right."""
+        """Notes why a file is not unpacked; returns whether its copy is right up to the error."""
         why = str(error) or type(error).__name__
         cut = getattr(error, "errno", None) is not None or any(words in why for words in _CUT)
         how = "unpacked only in part" if cut else "left out: it is damaged"
-        if isinstance(error, (ImportError, FileNotFoundError)):  # of what unpacks
+        if isinstance(error, (ImportError, FileNotFoundError)):  # the unpacker is missing
             how = "left out"
         self._notes.add(name, f"{how}: {why}")
         return cut
@@ -251,10 +251,10 @@ class _Unpacker:
     ) -> Path | None:  # fmt: skip
         """Copies chunks to a file of the folder, until their end or an error.
 
-        Returns None if an error left nothing that can be trusted: it is a note then.
+        Returns None, and adds a note, if an error left nothing that can be trusted.
 
-        changed: Unix time that the copy keeps. It tells when a dump was made. packed: bytes that
-        they take packed; None: they are not packed.
+        changed: Unix time that the copy keeps. It is the time of a dump. packed: their packed size;
+        None: they are not packed.
         """
         self._copies += 1
         try:
@@ -319,7 +319,7 @@ class _Unpacker:
                 if member.isfile() and member.size == 0:
                     empty += 1
                 elif member.isfile() and (source := archive.extractfile(member)):
-                    # Of a sparse file the archive holds its parts alone.
+                    # For a sparse file the archive holds its parts alone.
                     parts: Any = member.sparse or [(0, member.size)]
                     packed = min(sum(size for _, size in parts), path.stat().st_size)
                     copy = self._copy(_chunks(source), own, member.mtime, packed)
@@ -341,7 +341,7 @@ class _Unpacker:
                     changed = time.mktime((*member.date_time, 0, 0, -1))
                     with archive.open(member) as source:
                         copy = self._copy(_chunks(source), own, changed, member.compress_size)
-                except _BROKEN as error:  # the other members may be well
+                except _BROKEN as error:  # the other members may be intact
                     self._notes.add(own, f"not unpacked: {error}")
                     continue
                 yield from self._copied(own, copy, depth)
@@ -387,7 +387,7 @@ def _compressed_by(
 
 @contextmanager
 def _zstd(path: Path) -> Iterator[IO[bytes]]:
-    """Gives what the command unpacks. OSError at the end if the command failed."""
+    """Reads the output of an unpacking command. OSError at the end if the command failed."""
     if shutil.which("zstd") is None:
         raise FileNotFoundError("it takes the command zstd")
     with tempfile.TemporaryFile() as errors, subprocess.Popen(

@@ -13,15 +13,15 @@ from oddrank.errors import OddrankError
 from oddrank.inputs import HEAD, files
 
 _CHUNK = 1 << 20
-_KNOWN = 256  # bytes that tell whether a file is still the one that was read
-_POLL = 0.2  # seconds between two looks
+_KNOWN = 256  # bytes that identify the file that was read
+_POLL = 0.2  # seconds between two checks
 
 
 class Follower:
-    """Reads what was added to a file.
+    """Reads the growth of a file.
 
     A file that another one replaced (rotation) is read to its end first. One that was truncated is
-    read from its beginning: its last bytes are no longer those that were read.
+    read from its beginning: its last bytes differ from the ones read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -31,12 +31,12 @@ class Follower:
         self._last = b""
 
     def read(self) -> Iterator[bytes]:
-        """Yields what has come since the last call; b"" where a new file begins."""
+        """Yields the text added since the last call; b"" where a new file begins."""
         while self._file >= 0 or self._open():
             yield from self._rest()
             if not self._is_replaced():
                 return
-            yield from self._rest()  # what came before the new one was made
+            yield from self._rest()  # written before the new one was made
             self.close()
             if self._open():
                 yield b""
@@ -50,7 +50,7 @@ class Follower:
                 yield b""
             elif len(block) == known:
                 return
-            else:  # where its writer stays, a truncated file is zeros up to there
+            else:  # if its writer keeps its offset, a truncated file is zeros up to there
                 self._at += len(block) - known
                 self._last = block[-_KNOWN:]
                 yield block[known:]
@@ -75,10 +75,10 @@ class Follower:
 
 
 def check(paths: Sequence[str]) -> None:
-    """Raises OddrankError for what can't be read as it grows: stdin, pipes, folders, UTF-16, ..."""
+    """Raises OddrankError for inputs that can't be followed: stdin, pipes, folders, UTF-16, ..."""
     for path in paths:
         is_text = os.path.isfile(path)
-        with suppress(OSError):  # it is told when it is read
+        with suppress(OSError):  # reported when it is read
             if is_text and os.path.getsize(path):
                 with open(path, "rb") as file:
                     is_text = files.packing(file.read(HEAD)) is None
@@ -91,8 +91,8 @@ def check(paths: Sequence[str]) -> None:
 def follow(
     followers: Sequence[Follower], seconds: float | None, told: Sequence[int]
 ) -> Iterator[tuple[int, bytes] | None]:
-    """Yields (number of the file, what came), and None after each look at all of them.
-    Ends after so many seconds, or once a signal has told so: what came until then can be judged."""
+    """Yields (number of the file, new text), and None after each pass over all files.
+    Ends after so many seconds, or after a signal: text until then can be judged."""
     end = math.inf if seconds is None else time.monotonic() + seconds
     while True:
         last = time.monotonic() >= end

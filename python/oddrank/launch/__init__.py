@@ -86,7 +86,7 @@ def current(environ: Environ = os.environ) -> Launch:
 
 def refuse_half(environ: Environ = os.environ) -> None:
     """Raises LaunchError for a world size or a local rank without a rank.
-    Commands over ranks call it: one process would take itself for the whole job."""
+    Commands over ranks call it: else one process would take itself for the whole job."""
     for row in (row for row in LAUNCHERS if row.relabels):
         for names, harmless in ((row.world, 1), (row.local_rank, 0)):
             found = number(environ, names)
@@ -95,7 +95,7 @@ def refuse_half(environ: Environ = os.environ) -> None:
 
 
 def fakes_terminals(environ: Environ = os.environ) -> bool:
-    """Returns whether this rank's stdout looks like a terminal, whatever the launcher's own is."""
+    """Returns whether this rank's stdout looks like a terminal, not the launcher's."""
     return any(row.fakes_terminals and row.is_active(environ) for row in LAUNCHERS)
 
 

@@ -1,4 +1,4 @@
-"""The table of launchers: their variables, and when those are this process's own. Reads them.
+"""The table of launchers: their variables, and when they are this process's own. Reads them.
 
 Processes inherit variables. torchrun, mpirun and mpiexec start their ranks themselves and may run
 in a SLURM step, whose variables then describe their agent. A batch script and an interactive shell
@@ -80,9 +80,9 @@ class Launcher:
     one_parent: the ranks of a host have one parent process, which runs nothing else.
     clears_up: may kill everything, also guards and judge, once a rank has failed or the last rank
         of a host has ended.
-    fakes_terminals: its ranks write to its own terminals, whatever its stdout is.
+    fakes_terminals: its ranks write to its own terminals, for any stdout of its own.
     error_file: names a file whose message the launcher shows at the end of its own report.
-    relabels: starts no processes; renumbers those of another launcher, or of none.
+    relabels: starts no processes; renumbers another launcher's processes, or any others.
     """
 
     name: str

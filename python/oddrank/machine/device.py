@@ -1,6 +1,6 @@
 """The device that the ranks compute on, and the memory and processors that they may use.
 
-Ranks compute on GPUs if each of them has one to itself, else on the CPU.
+Ranks compute on GPUs if each rank has one to itself, else on the CPU.
 """
 
 import os
@@ -59,7 +59,7 @@ def _cuda_problem(part: _native.Part, index: int) -> str:
 
 
 def without_code(name: str, capability: Sequence[int], architectures: str) -> str:
-    """Returns why a build has no code for a GPU, and what to do; "" if it has.
+    """Returns why a build has no code for a GPU, and the remedy; "" if it has.
 
     architectures: as CMake has them. "75-real" is machine code, for GPUs of the same major number
     and at least this minor one; "120-virtual" is PTX, which newer GPUs compile; "90" is both. Code

@@ -121,13 +121,13 @@ class _Nvml:
         return self.call(name, device, *map(c_uint, kind), byref(found)), found.value
 
     def field(self, device: c_void_p, number: int, link: int = 0) -> tuple[int, int]:
-        """Returns NVML's result and a field's value. link: of numbers of links."""
+        """Returns NVML's result and a field's value. link: its number, for a link's field."""
         field = _Field(id=number, scope=link)
         told = self.call("nvmlDeviceGetFieldValues", device, 1, byref(field))
         # The result first: a driver sets no type for a value that it could not read.
         if told != _SUCCESS or field.result != _SUCCESS:
             return told or field.result, 0
-        if field.type == _DOUBLE:  # no counter is one
+        if field.type == _DOUBLE:  # no counter is a float
             return _NOT_SUPPORTED, 0
         narrow = field.type in (_UNSIGNED, _SIGNED)
         return _SUCCESS, field.value.number if narrow else field.value.large
@@ -140,7 +140,7 @@ class _Nvml:
 
 
 class _Asked:
-    """What NVML tells of a GPU or a MIG slice, which it finds in different ways.
+    """NVML's readings of a GPU or a MIG slice, which it finds in different ways.
 
     whole: the GPU of a slice, which has the errors and clocks. lost: NVML's text if it no longer
     answers. unreadable: NVML's reason for each reading that is missing.
@@ -226,7 +226,7 @@ def _processes(nvml: _Nvml, device: c_void_p, function: str) -> list[int] | None
 def gpu_counters(uuid: str, library: str = LIBRARY) -> dict[str, Any]:
     """Returns counters that only grow: of the GPU, and of each NVLink that is up, by its number.
 
-    uuid and errors: as gpu_health's. Both are empty for a GPU that is lost.
+    uuid and errors: as gpu_health's. Both are empty for a lost GPU.
     """
     with _Nvml(library) as nvml:
         asked, gpu, links = _Asked(nvml, uuid), dict[str, int](), dict[int, dict[str, int]]()
@@ -248,7 +248,7 @@ def gpu_links(uuid: str, library: str = LIBRARY) -> dict[str, Any]:
     """Returns the links of the GPU "GPU-..." to other GPUs and to the host; a MIG slice is no GPU.
 
     nvlinks: active ones; nvlink_MBps: of each, one way; pcie: the newest generation that GPU and
-    host share; pcie_width: lanes in use. 0 if there is none, or the driver does not tell.
+    host share; pcie_width: lanes in use. 0 if there is none, or the driver does not report it.
     Errors: as gpu_health's.
     """
     with _Nvml(library) as nvml:

@@ -57,7 +57,7 @@ def of_gpu(index: int, devices: Path | None = None) -> Placement:
 def numa_node(pci: str, devices: Path | None = None) -> int | None:
     """Returns the NUMA node of a PCI device; None if the kernel does not know it."""
     text = small_file((devices or PCI_DEVICES) / pci / "numa_node")
-    return int(text) if text.isdigit() else None  # -1: unknown
+    return int(text) if text.isdigit() else None  # the kernel writes -1 if unknown
 
 
 def topmost_bridge(pci: str, devices: Path | None = None) -> str | None:
@@ -82,7 +82,7 @@ def numbers(text: str) -> set[int]:
 @contextmanager
 def bound_to(cpus: Collection[int]) -> Iterator[bool]:
     """Binds this thread to processors, and memory that it pins to their NUMA node.
-    Yields False, and binds to nothing, if the kernel does not allow any of them."""
+    Yields False, and binds to nothing, if the kernel allows none."""
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, cpus)

@@ -8,7 +8,7 @@ from typing import TypedDict
 from oddrank.machine import small_file
 
 TABLE = Path(__file__).with_name("variables.txt").read_text(encoding="utf-8").replace("\n ", " ")
-"""Environment variables, a line each; the file says what a line has."""
+"""Environment variables, a line each; the file describes the fields."""
 
 
 def _marked(marks: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Holds NVIDIA's Xids: what each means, whose fault it is, and how the driver logs it.
+"""Holds NVIDIA's Xids: their meanings, the side at fault, and the driver's log lines.
 
 Source of codes and actions: docs.nvidia.com/deploy/xid-errors (the Xid catalog).
 """
@@ -13,9 +13,9 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """What a code means. text: what the GPU did, to follow "GPU 3: ".
+    """Meaning of a code. text: the GPU's fault, to follow "GPU 3: ".
 
-    whose: hardware (or its firmware), application (a program's own error: it raised that),
+    whose: hardware (or its firmware), application (a program's own error),
     unknown (both cause it), cleanup (the driver removes what another fault has stopped), notice.
     fatal: the process that uses the GPU does not survive it. broken: the GPU stays faulty until a
     reset or repair.
@@ -107,13 +107,13 @@ XID = (
 # switches.
 SXID = r"nvidia-nvswitch\d+: SXid \(PCI:([0-9a-fA-F:.]+)\): (\d+), (Fatal|Non-fatal)\b([^\n]*)"
 
-# Lines that tell of no fault: NVLink 5 corrects some errors itself, and the end of a recovery is an
+# Lines that report no fault: NVLink 5 corrects some errors itself, and the end of a recovery is an
 # Xid 154, too.
 _HARMLESS = {**dict.fromkeys(range(144, 151), r"\bNonfatal\b"), 154: r" to 0x0 "}
 
 
 def harmless(code: int, rest: str) -> bool:
-    """Returns whether a line with this code, and this text behind it, tells of no fault."""
+    """Returns whether a line with this code, and this text behind it, reports no fault."""
     return code in _HARMLESS and re.search(_HARMLESS[code], rest) is not None
 
 
@@ -135,7 +135,7 @@ def pci_slot(address: str) -> str:
 
 
 KERNEL_LOG = "/dev/kmsg"
-_LARGEST = 8192  # of the kernel's records
+_LARGEST = 8192  # bytes of a record of the kernel
 
 
 def records(path: str = KERNEL_LOG) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Reads what the records of a test's ranks say of them."""
+"""Reads facts on a test's ranks from their records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from oddrank.triage.facts import Death, Fact, Frame
 
 @dataclass
 class Evidence:
-    """What records said of the ranks. sites: rank -> the place of its main thread at its end."""
+    """Facts from the ranks' records. sites: rank -> the place of its main thread at its end."""
 
     facts: list[Fact] = field(default_factory=list)
     sites: dict[int, tuple[Frame, ...]] = field(default_factory=dict)

@@ -24,16 +24,16 @@ from oddrank.triage.suspects import Suspect
 from oddrank.triage.timeline import signal_name
 from oddrank.triage.view import view
 
-# Causes that say more than "it did not end" of a rank for which nobody waits in a call.
+# Causes that say more than "it did not end", for a rank that no other waits for in a call.
 _TELLING = ("end", "held", "others")
 _TELLING_TOO = (causes.DEVICE, causes.GIL_HELD)
-_MOST_FRAMES = 40  # of a stack
+_MOST_FRAMES = 40  # frames shown of a stack
 _HIDDEN = ("/_pytest/", "/pluggy/", "/oddrank/marker/", "<frozen ", "<string>")
 _said_cold: set[str] = set()
 
 
 def conclude(item: pytest.Function, group: RankGroup) -> None:
-    """Raises what the ranks' outcomes come to: a failure, a skip, an expected failure; or none."""
+    """Raises the ranks' joint outcome: a failure, a skip, an expected failure; or none."""
     for rank in group.ranks:
         if rank.left is not None:
             if rank.left["exits"]:
@@ -92,7 +92,7 @@ def _folded(reasons: dict[str, list[int]], count: int) -> str:
 
 
 def _add_sections(item: pytest.Item, group: RankGroup, first: Sequence[int]) -> None:
-    """Adds what ranks wrote, equal texts once, that of the first cause first."""
+    """Adds ranks' output: equal texts once, the first cause's text first."""
     said: dict[tuple[str, str], list[int]] = defaultdict(list)
     for rank in sorted(group.ranks, key=lambda rank: rank.number not in first):
         parts = [("stdout", rank.out.text()), ("stderr", rank.err.text())]
@@ -132,14 +132,14 @@ class _Verdict:
         self._unfinished = [rank for rank in group.ranks if rank.was_running]
         try:
             self._sentence = self._judged()
-        except Exception as error:  # a fault of ours must not hide what ranks said
+        except Exception as error:  # a fault of oddrank must not hide the ranks' output
             self._notes.append(f"oddrank could not judge: {type_and_text(error)}")
             self._sentence = self._late() if self._unfinished else "the test failed"
 
     def text(self) -> str:
         return "\n".join([self._sentence, *self._table(), *self._tracebacks(), *self._stacks()])
 
-    # Who began it
+    # The ranks that began it
 
     def _judged(self) -> str:
         lost = {rank.number: rank.lost["text"] for rank in self._group.ranks if rank.lost}
@@ -230,7 +230,7 @@ class _Verdict:
 
 
 def _deaths(rank: Rank, site: tuple[Frame, ...]) -> Iterator[Death]:
-    """Yields how a rank's test, or else its process, ended badly. site: where it stood then."""
+    """Yields how a rank's test, or else its process, failed. site: the place of the failure."""
     process, source = Process(rank.number, None, rank.process.pid), Source(f"rank {rank.number}")
     for phase in rank.phases:
         if phase["outcome"] == "failed" and phase["error"]:
@@ -279,7 +279,7 @@ def _state(rank: Rank) -> str:
 
 
 def _place(rank: Rank) -> str:
-    """Returns where a rank stood: the innermost frame of its main thread, or else of another."""
+    """Returns a rank's place: the innermost frame of its main thread, or else of another."""
     for name, frames in reversed(_dumped(rank)):
         if frames:
             thread = "" if name == "MainThread" else f"{name} "

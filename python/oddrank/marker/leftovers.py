@@ -1,8 +1,8 @@
 """Finds and ends all processes of a test's ranks, also those that moved to another session.
 
-Run as a program it is the keeper: it waits until pytest has gone, in whatever way, and ends what
-pytest could not end any more. `python -I -S leftovers.py TOKEN`; its stdin is a pipe from pytest,
-which writes the folders to remove. Imports the standard library only, and little of it.
+Run as a program it is the keeper: it waits until pytest has gone, in any way, and ends processes
+that pytest left. `python -I -S leftovers.py TOKEN`; its stdin is a pipe from pytest, which writes
+the folders to remove. Imports the standard library only, and little of it.
 """
 
 import os
@@ -21,7 +21,7 @@ _KEEPERS_PATIENCE = 300.0
 def find(token: str, sessions: Collection[int] = ()) -> dict[int, str]:
     """Returns the living processes, pid -> name, that inherit the token or are of these sessions.
 
-    sessions: pids of session leaders that nobody has waited for yet: these pids are not reused.
+    sessions: pids of session leaders that are not reaped yet: these pids are not reused.
     """
     needle = VARIABLE.format(token).encode()
     found = {}
@@ -46,7 +46,7 @@ def find(token: str, sessions: Collection[int] = ()) -> dict[int, str]:
 
 
 def end(token: str, sessions: Collection[int] = (), patience: float = _PATIENCE) -> dict[int, str]:
-    """Kills them until none is left. Returns all that were there, pid -> name."""
+    """Kills these processes until none is left. Returns all that it found, pid -> name."""
     ended: dict[int, str] = {}
     limit = time.monotonic() + patience
     while (left := find(token, sessions)) and time.monotonic() < limit:

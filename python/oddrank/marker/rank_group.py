@@ -25,12 +25,12 @@ _IDLE = 1.0
 _SETTLE = 15.0
 # The deadline counts from the moment when all ranks begin the test. They may import for so long.
 _IMPORT = 300.0
-# Seconds for fixtures to end after a verdict: of ranks that had ended the test, of the others.
+# Seconds for fixtures to end after a verdict: on ranks that had ended the test, on the others.
 _TEARDOWN = 5.0
 _LAST_CHANCE = 1.0
 _DUMP = 1.0  # seconds for stacks to be written
 _TICK = 0.05
-# A turn that takes longer means that this process was paused, and could not see what ranks did.
+# If a turn takes longer, this process was paused, and could not see the ranks.
 _OWN_PAUSE = 1.0
 
 
@@ -39,8 +39,8 @@ class RankGroup:
 
     late: "8 s" if the deadline has passed, or another plugin's reason to end the wait. begun: all
     ranks have imported what they need, and have begun the test. left: the processes that the test
-    had left. evidence: what records said when the verdict was made. cold: why the ranks could not
-    be forked, and are fresh interpreters.
+    had left. evidence: facts from records at the verdict. cold: why the ranks could not be forked,
+    and are fresh interpreters.
     """
 
     def __init__(self, item: pytest.Function, count: int, deadline: float, fresh: bool) -> None:
@@ -122,7 +122,7 @@ class RankGroup:
         return all(rank.code is not None for rank in self.ranks)
 
     def _wait(self) -> None:
-        """Reads what ranks write and say, and notices those that have ended."""
+        """Reads the ranks' output and messages, and notices ranks that have ended."""
         for key, _ in self._selector.select(_TICK):
             if not key.data():
                 self._selector.unregister(key.fileobj)
@@ -157,7 +157,7 @@ class RankGroup:
         return now - since > _IDLE
 
     def _collect(self, records: Path) -> None:
-        """Keeps what the verdict needs: stacks and records, while the ranks still stand there."""
+        """Keeps the verdict's evidence: stacks and records, while the ranks still stand there."""
         for rank in self.ranks:
             rank.was_running = rank.code is None and not rank.holds
         asked = [rank for rank in self.ranks if rank.was_running and "ready" in rank.passed]

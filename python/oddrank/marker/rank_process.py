@@ -1,4 +1,4 @@
-"""Inside one rank of a test: runs pytest on that one test and tells the parent what happened.
+"""Inside one rank of a test: runs pytest on that one test and reports to the parent.
 
 The parent sends a plan, then a byte for each point at which this process holds: "called", where the
 test has ended and its fixtures have not, and "end". So no rank leaves while others still need it.
@@ -34,12 +34,12 @@ _OPTIONS: dict[str, Any] = {
     "lf": False, "failedfirst": False, "newfirst": False, "stepwise": False, "cacheclear": False,
     "pyargs": False, "log_file": os.devnull, "pastebin": None, "xmlpath": None,
 }  # fmt: skip
-# Plugins whose work the parent does: they know the whole test, not one rank of it.
+# Plugins that run in the parent only: they know the whole test, not one rank of it.
 _NOT_HERE = ("timeout", "rerunfailures", "flaky", "dsession")
 
 
 def main(descriptor: int) -> None:
-    """Runs this rank. descriptor: of the socket to the process that runs the test."""
+    """Runs this rank. descriptor: the socket to the process that runs the test."""
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
     plan = json.loads(channel.makefile("rb").readline())

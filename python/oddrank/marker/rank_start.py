@@ -1,4 +1,4 @@
-"""Starts the ranks of a test, and is what the parent knows of each: what it says, how it ends."""
+"""Starts the ranks of a test, and holds the parent's view of each: its messages, its end."""
 
 import json
 import os
@@ -29,7 +29,7 @@ _START = (
     "import sys; sys.path[:] = eval(sys.argv.pop());"
     " from oddrank.marker import rank_process; rank_process.main(int(sys.argv[1]))"
 )
-# What every rank imports, besides torch.
+# Modules that every rank imports, besides torch.
 _WARM = (
     "oddrank.marker.rank_process", "oddrank.marker.plugin", "oddrank.trace.arm",
     *(f"_pytest.{name}" for name in default_plugins),
@@ -59,7 +59,7 @@ class Fresh(subprocess.Popen[bytes]):
 
 
 class Captured:
-    """What a rank wrote: the beginning and the end of it. live: each line is printed at once."""
+    """The beginning and the end of a rank's output. live: each line is printed at once."""
 
     def __init__(self, live: str = "") -> None:
         self._head, self._tail = bytearray(), bytearray()
@@ -104,7 +104,7 @@ class Rank:
     phases: list[dict[str, Any]] = field(default_factory=list)
     """Its pytest's reports of setup, call and teardown, until the verdict is made."""
     after: list[dict[str, Any]] = field(default_factory=list)
-    """Those that follow: mostly it lost a rank that could go on because of the verdict."""
+    """Later reports: mostly it lost a rank that could go on because of the verdict."""
     lost: dict[str, Any] | None = None
     """Why its pytest never ran the test."""
     left: dict[str, Any] | None = None
@@ -135,7 +135,7 @@ class Rank:
         return self.code is not None and (self.code != 0 or "end" not in self.passed)
 
     def hear(self) -> bool:
-        """Reads what it says. Returns whether more may come."""
+        """Reads its messages. Returns whether more may come."""
         for _ in range(_MOST_CHUNKS):
             try:
                 data = self.channel.recv(_CHUNK)
@@ -195,7 +195,7 @@ class Rank:
         return -1 if fields[0] in "RD" else int(fields[11]) + int(fields[12])
 
     def close(self) -> None:
-        """Reaps it, and closes its channel and pipes after a last look into them."""
+        """Reaps it, and closes its channel and pipes after a last read."""
         with suppress(subprocess.TimeoutExpired):  # in D state: the kernel keeps it
             self.process.wait(2.0)
         for pipe, captured in self.pipes.items():
@@ -213,7 +213,7 @@ def is_failure(phase: dict[str, Any]) -> bool:
 
 
 def drain(pipe: int, captured: Captured) -> bool:
-    """Reads what is in a pipe. Returns whether more may come."""
+    """Reads a pipe's content. Returns whether more may come."""
     for _ in range(_MOST_CHUNKS):
         try:
             data = os.read(pipe, _CHUNK)
@@ -227,7 +227,7 @@ def drain(pipe: int, captured: Captured) -> bool:
 
 @dataclass(frozen=True)
 class Place:
-    """What the ranks of one test share: a port of their own, and folders.
+    """Shared by the ranks of one test: a port of their own, and folders.
 
     base: has `shared` and a folder for each rank; records: for the records and stacks.
     """
@@ -241,8 +241,8 @@ class Place:
 def place(config: pytest.Config) -> Iterator[Place]:
     """Makes the place, and removes it at the end; pytest keeps its own temporary folders."""
     with ExitStack() as stack:
-        # A bound socket that does not listen keeps a port for rank 0: the kernel gives it to nobody
-        # else. Servers that set SO_REUSEADDR can still bind it.
+        # A bound socket that does not listen keeps a port for rank 0: the kernel gives it to no
+        # other process. Servers that set SO_REUSEADDR can still bind it.
         holder = stack.enter_context(socket.socket())
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("", 0))
@@ -333,7 +333,7 @@ def _start_fresh(
         ],
         stdin=ends[0], stdout=ends[1], stderr=ends[2], cwd=cwd, env=environ,
         pass_fds=[channel],
-        start_new_session=not debug,  # of another session it could not read the terminal
+        start_new_session=not debug,  # in another session it could not read the terminal
     )  # fmt: skip
 
 
@@ -365,14 +365,14 @@ def _arguments(config: pytest.Config) -> list[str]:
     """
     args = [str(arg) for arg in config.invocation_params.args]
     at = args.index("--") if "--" in args else len(args)
-    args[at:at] = ["--capture=no"]  # the parent captures, whatever becomes of the rank
+    args[at:at] = ["--capture=no"]  # the parent captures, even if the rank dies
     if config.pluginmanager.hasplugin("pytest_cov"):
         args[at:at] = ["--no-cov"]  # its data would take the place of the parent's
     return args
 
 
 def _plain_environment() -> dict[str, str]:
-    """Returns what all ranks have in their environment: that of a process that is no rank."""
+    """Returns the environment of all ranks: variables of a process that is no rank."""
     environ = dict(os.environ)
     for row in LAUNCHERS:  # pytest itself may be a rank, or run in a step of SLURM
         for name in f"{row.mark} {row.rank} {row.local_rank} {row.world} {row.node}".split():

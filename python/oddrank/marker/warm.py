@@ -1,7 +1,7 @@
 """Starts processes by forking a warm parent, which has imported torch: a rank starts in 20 ms.
 
 The client keeps one warm parent a process. It sends orders with file descriptors; the warm parent
-forks a child for each and tells pids and exit codes. It has one thread, never touches CUDA, and
+forks a child for each and sends pids and exit codes. It has one thread, never touches CUDA, and
 imports nothing of the user's. A child gets the order's environment, folder, descriptors and
 session, calls functions, and ends as Python would, but without freeing its objects: torch may hang
 there.
@@ -37,7 +37,7 @@ TORCH = (
 )  # fmt: skip
 # torch and OpenBLAS start threads for these when they are imported.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-# Python and libraries read these once: if one of them has changed, a new warm parent is needed.
+# Python and libraries read these once: if one has changed, a new warm parent is needed.
 _READ_ONCE = ("PYTHON", "LD_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "MALLOC_", "KMP_", "GOMP_")
 # Python reads the environment of coverage when it starts.
 _COVERAGE = ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
@@ -105,7 +105,7 @@ class WarmParent:
 
     @classmethod
     def start(cls, modules: Sequence[str], environ: Mapping[str, str]) -> "WarmParent":
-        """Starts one. modules: what it imports; those that are missing are left out."""
+        """Starts one. modules: its imports; missing ones are left out."""
         own = {name: text for name, text in environ.items() if name not in _COVERAGE}
         ours, theirs = socket.socketpair()
         with theirs:
@@ -140,7 +140,7 @@ class WarmParent:
         """Starts a process in a session of its own.
 
         calls: ("module:function", arguments), one after the other. descriptors: its stdin, stdout
-        and stderr, then those that the arguments "fd:3", "fd:4" and so on stand for. runs_exit:
+        and stderr, then the ones for arguments "fd:3", "fd:4" and so on. runs_exit:
         it ends by exit(), which runs what C libraries have registered, not by _exit().
 
         Raises:
@@ -183,7 +183,7 @@ class WarmParent:
             self._hears(lambda: number not in self._pids, _FORK_SECONDS)
 
     def listen(self, seconds: float) -> None:
-        """Reads what the parent says; waits at most so long for it."""
+        """Reads the parent's messages; waits at most so long for one."""
         if self._gone or not select.select([self._socket], [], [], seconds)[0]:
             return
         data = b""
@@ -251,7 +251,7 @@ def _fits(modules: Sequence[str], environ: Mapping[str, str]) -> tuple[object, .
 # Inside the warm parent
 
 _began_with: dict[str, str] = {}
-"""The environment that the kernel knows of it and of its children."""
+"""The environment that the kernel shows for it and its children."""
 
 
 def begin(descriptor: int, modules: Sequence[str]) -> NoReturn:
@@ -333,7 +333,7 @@ def _received(channel: socket.socket, size: int) -> bytes:
 
 
 def _say(channel: socket.socket, **facts: Any) -> None:
-    with suppress(OSError):  # the client has gone: select will tell
+    with suppress(OSError):  # the client has gone: select will report it
         channel.sendall(json.dumps(facts).encode() + b"\n")
 
 
@@ -369,7 +369,7 @@ def _be(order: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
         code = _exit_code(error)
     except BaseException as error:
         with suppress(BaseException):
-            # As Python does; the recorder reads at the end what the process died of.
+            # As Python does; at the end the recorder reads the cause of death.
             shown = error.__traceback__
             last = (type(error), error, shown and shown.tb_next)
             sys.last_type, sys.last_value, sys.last_traceback = last
@@ -381,7 +381,7 @@ def _be(order: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
 
 
 def _unlike_its_siblings() -> None:
-    """Does what a fresh Python would have done by itself in each process."""
+    """Does the work of a fresh Python's start in each process."""
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdout.reconfigure(line_buffering=os.isatty(1), write_through=unbuffered)  # type: ignore[union-attr]
     if (numpy := sys.modules.get("numpy")) is not None:
@@ -419,9 +419,9 @@ def _leave(code: int, runs_exit: bool) -> NoReturn:
 
 
 def _show(environ: Mapping[str, str]) -> None:
-    """Writes the variables where /proc/PID/environ shows them: into the room that one of them has.
+    """Writes the variables where /proc/PID/environ shows them: into one variable's room.
 
-    `ps e`, and whoever looks for processes by a variable, shall find them.
+    `ps e`, and searches for processes by a variable, shall find them.
     """
     with suppress(OSError, ValueError):
         begin, end = map(int, job.stat_fields(os.getpid())[47:49])

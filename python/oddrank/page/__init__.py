@@ -29,13 +29,13 @@ _HERE = Path(__file__).parent
 # A page of 10,000 ranks is to stay below 5 MB.
 _MOST_FINDINGS, _MOST_EVIDENCE, _MOST_LANES, _MOST_ROWS = 100, 20, 500, 2000
 _MOST_BRANCHES, _DEEPEST = 4000, 100
-_MOST_FRAMES, _MOST_FRAMES_IN_ALL = 200, 20_000  # of one branch, and of all
+_MOST_FRAMES, _MOST_FRAMES_IN_ALL = 200, 20_000  # frames of one branch, and of all
 _MOST_NOTES = 2_300_000  # bytes
 _MOST_RANKS = 200_000
 _MOST_TEXT, _MOST_LIST = 2000, 400
 _SHORT_CHAIN = 6
-_MOST_CURVES, _MOST_TICKS = 8, 7  # of a chart, and of its upright axis
-# Of a chart, in the units of its picture: left and right, bottom and top of what is drawn.
+_MOST_CURVES, _MOST_TICKS = 8, 7  # curves of a chart, ticks of its upright axis
+# Of a chart, in the units of its picture: left and right, bottom and top of the drawing.
 _ACROSS, _UP = (52, 374), (196, 10)
 _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?( [^\s,]+)?|[-?]")
 
@@ -72,7 +72,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Lane:
-    """What ranks did last, from one Unix time to another. kind: odd, waits or fine."""
+    """The last action of ranks, from one Unix time to another. kind: odd, waits or fine."""
 
     ranks: tuple[int, ...]
     text: str
@@ -99,7 +99,7 @@ class Table:
 
 
 class Dot(NamedTuple):
-    """A point of a curve. text: what it is, as the page says it at the pointer."""
+    """A point of a curve. text: its description, which the page shows at the pointer."""
 
     x: float
     y: float
@@ -123,9 +123,9 @@ class Chart:
 class Parts:
     """All that a command knows beyond the report. Empty parts are not shown.
 
-    status: lines below the headline: how it went on. waiting: ranks that wait for those that are
-    named. absent: ranks without evidence of their own; absence: what is said of them. hosts: rank
-    -> host. no_ranks: why no rank is shown. events: lines of what happened, in order of time.
+    status: lines below the headline: later events. waiting: ranks that wait for the named ones.
+    absent: ranks without evidence of their own; absence: the text on them. hosts: rank -> host.
+    no_ranks: why no rank is shown. events: a line each, in order of time.
     """
 
     status: Sequence[str] = ()
@@ -216,7 +216,7 @@ def _clean(value: Any) -> Any:
 
 
 def _short(text: str, between: str = ", ") -> str:
-    """Returns a list that is cut behind one of its entries where it is long."""
+    """Returns a list, cut behind one of its entries if it is long."""
     return text if len(text) <= _MOST_LIST else f"{text[:_MOST_LIST].rpartition(between)[0]}, ..."
 
 
@@ -269,7 +269,7 @@ def _grid(report: Report, parts: Parts) -> dict[str, Any]:
 def _notes(
     report: Report, given: Sequence[Note], striking: set[int]
 ) -> tuple[list[list[str]], int]:
-    """Returns the notes that a page holds, and how many it leaves out: those of odd ranks last."""
+    """Returns the notes that a page holds, and how many it leaves out: odd ranks' notes last."""
     notes = [Note(f.what, f.who.ranks) for f in report.findings[1:_MOST_FINDINGS]]
     notes += given
     kept: list[tuple[int, list[str]]] = []

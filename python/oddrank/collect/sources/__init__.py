@@ -1,7 +1,7 @@
-"""What a source of evidence is: a row of the table, its work, and where it puts what it reads.
+"""A source of evidence: a row of the table, its work, and the place for its files.
 
-The work runs in a child process. It may block and be killed at any moment: what it has put by then
-counts.
+The work runs in a child process. It may block and be killed at any moment: files put until then
+count.
 """
 
 import os
@@ -27,14 +27,14 @@ RAS = ("NCCL_RAS_ADDR",)
 NAMES = frozenset((
     *FLIGHT_FILE, *FLIGHT_PIPE, *ERROR_FILE, *RAS, "NCCL_RAS_ENABLE", "HOME", "XDG_CACHE_HOME",
 ))  # fmt: skip
-"""Those that sources use. They stay in this process: values of others may be secrets."""
+"""Variables that sources use. They stay in this process: values of others may be secrets."""
 
 
 @dataclass(frozen=True)
 class Rank:
     """A process of the job on this node.
 
-    started: in ticks since boot. environ: of its variables, those in NAMES, as it began;
+    started: in ticks since boot. environ: its variables in NAMES, as it began;
     empty if it is gone or not readable. world: 0 if unknown.
     """
 
@@ -61,7 +61,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Target:
-    """What is collected. records: files, perhaps none; ranks: those of this node, in order."""
+    """The job to collect. records: files, perhaps none; ranks: this node's, in order."""
 
     job: str
     host: str
@@ -87,7 +87,7 @@ class Source:
     """A row of the table of sources.
 
     seconds: its deadline. share: of --limit, all its parts together. parts: a process each, so that
-    one of them that hangs costs nothing but itself.
+    one that hangs costs no other.
     """
 
     name: str
@@ -108,17 +108,17 @@ class Sink:
         self.room, self._say = room, say
 
     def at(self, what: object) -> None:
-        """Says what is read next: the parent names it if it never ends."""
+        """Announces the next read: the parent names it if it never ends."""
         self._say({"at": str(what)})
 
     def lacks(self, what: object, why: object, *, absent: bool = False) -> None:
-        """Notes what could not be read. why: words, or the error. absent: this node has none."""
+        """Notes a source that could not be read. why: words, or the error. absent: none here."""
         if isinstance(why, OSError):
             why = why.strerror or repr(why)
         self._say({"not_read": {"what": str(what), "why": str(why), "absent": absent}})
 
     def put(self, name: str, content: bytes | Iterable[bytes], size: int = 0, of: str = "") -> bool:
-        """Writes a file; returns whether it did. size: if known, refuses what has no room."""
+        """Writes a file; returns whether it did. size: if known, refuses a file without room."""
         pieces = [content] if isinstance(content, bytes) else content
         size = len(content) if isinstance(content, bytes) else size
         if size > self.room:
@@ -164,8 +164,8 @@ def _no_room(size: int) -> str:
 def opened(file: str | Path, owner: int | None = None) -> Iterator[tuple[int, os.stat_result]]:
     """Opens a file that anybody may have named or made. Waits for no other process.
 
-    Follows no symbolic link, opens no pipe or device. owner: its user, if it must be one's own.
-    OddrankError says why not. All checks use the open file, which nobody can exchange.
+    Follows no symbolic link, opens no pipe or device. owner: the user that it must belong to.
+    OddrankError says why not. All checks use the open file, which cannot be exchanged.
     """
     try:
         source = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)

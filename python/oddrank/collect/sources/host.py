@@ -1,4 +1,4 @@
-"""What the node itself says: `nvidia-smi -q`, its cgroups, its kernel."""
+"""Evidence of the node itself: `nvidia-smi -q`, its cgroups, its kernel."""
 
 import json
 import os
@@ -78,9 +78,9 @@ def _cgroups(target: Target, _: object, sink: Sink) -> None:
 
 
 def _folders(pid: int) -> list[tuple[str, Path]]:
-    """Returns the folders of a process's cgroups and of those above: counters of limits are there.
+    """Returns the folders of a process's cgroups and all above: counters of limits are there.
 
-    In a container the path may be one of the host's, which is not here: its root is.
+    In a container the path may be the host's and not exist: the container's root does.
     """
     found = []
     for line in small_file(f"/proc/{pid}/cgroup").splitlines():

@@ -56,7 +56,7 @@ def _work(target: Target, address: str, sink: Sink) -> None:
 
 
 def _diagnose(address: str, sink: Sink) -> None:
-    """Puts what NCCL finds out about its GPUs, links and settings. NCCL before 2.31 can't."""
+    """Puts NCCL's diagnostics of its GPUs, links and settings. NCCL before 2.31 has none."""
     try:
         answer = ask(address, b"diagnostics", sink.room)
         if answer.startswith(b"BUSY"):

@@ -1,4 +1,4 @@
-"""Reads what /proc says of each rank: states, threads, where they wait in the kernel."""
+"""Reads each rank's files in /proc: states, threads, where they wait in the kernel."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from oddrank.trace.ranks import LIVES, LOOK
 SCHEMA = "oddrank.process/1"
 _MOST_THREADS = 2048
 _LARGEST = 1 << 20  # a file of the kernel is never longer
-# No memory map, no command line, no variables: they are long, or may hold secrets. What is first
-# waits for no lock of the process's memory.
+# No memory map, no command line, no variables: they are long, or may hold secrets. The first names
+# wait for no lock of the process's memory.
 _WHERE = ("wchan", "syscall", "stack")
 _FILES = ("status", *_WHERE)
 
@@ -68,7 +68,7 @@ def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
             unread.setdefault(error.strerror or repr(error), []).append(name)
     for why, names in unread.items():
         sink.lacks(f"{folder}/{','.join(names)}", why)
-    # Its parent may have reaped it, and the pid may be another's by now.
+    # Its parent may have reaped it, and another process may have the pid by now.
     if job.start_time(rank.pid) != rank.started:
         sink.lacks(folder, "the process ended while it was read")
         return
@@ -85,7 +85,7 @@ def _word(before: str, letter: str) -> str:
 def _thread(pid: int, tid: int, before: str, letter: str) -> dict[str, Any]:
     folder = f"/proc/{pid}/task/{tid}"
     name, state = small_file(f"{folder}/comm"), _word(before, letter)
-    # small_file(): not all are for everybody; what is missing for the process is noted once.
+    # small_file(): some need privileges; a file that is missing for the process is noted once.
     where = {name: text for name in _WHERE if (text := small_file(f"{folder}/{name}"))}
     return {"tid": tid, "name": name, "state": state, **where}
 

@@ -1,4 +1,4 @@
-"""Copies oddrank's record files, and beside them what the kernel knows of their processes."""
+"""Copies oddrank's record files, and beside them the kernel's facts on their processes."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from oddrank.trace import ranks
 
 
 def _work(target: Target, _: object, sink: Sink) -> None:
-    """Copies files that are records, those of ranks before those of their children."""
+    """Copies files that are records: ranks' before their children's."""
     core = _native.core()
     files = [Path(file) for file in target.records]
     if not files:
@@ -34,10 +34,10 @@ def _work(target: Target, _: object, sink: Sink) -> None:
 
 
 def _states(read: Sequence[ranks.Rank], sources: set[Path], target: Path) -> list[ranks.Seen]:
-    """Returns what the kernel says of the processes; of those collected before, what it said then.
+    """Returns the kernel's facts on the processes: older facts if collected before, or gone since.
 
-    A process that has gone since an earlier collection to the same folder keeps that one's, too;
-    and what the judge of `oddrank run` says of it, who leaves that beside the hosts' folders.
+    Facts on gone ones come from an earlier collection to the same folder, and from the judge of
+    `oddrank run`, which leaves its own beside the hosts' folders.
     """
     earlier = {(s.pid, s.started): s for folder in sources for s in _earlier(folder)}
     before = {(s.pid, s.started): s for at in (target, target.parent) for s in _earlier(at)}

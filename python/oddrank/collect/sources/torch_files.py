@@ -26,7 +26,7 @@ from oddrank.collect.sources import (
 )
 
 _NAMES = ("comm_lib_trace_rank_", "nccl_trace_rank_")
-_ANSWER = 6.0  # seconds: torch looks at its pipes about once a second
+_ANSWER = 6.0  # seconds: torch polls its pipes about once a second
 _STILL = 0.3  # a dump of this age is complete
 
 
@@ -105,7 +105,7 @@ def _answered(files: list[str], asked: float) -> bool:
 
 def _files(rank: Rank) -> Iterator[str]:
     """Yields the paths at which a dump of the rank may be."""
-    environ = rank.environ or os.environ  # of the same batch script, mostly
+    environ = rank.environ or os.environ  # mostly from the same batch script
     home = environ.get("HOME") or "/nowhere"
     caches = filter(None, [environ.get("XDG_CACHE_HOME"), f"{home}/.cache"])
     prefixes = [environ[name] for name in FLIGHT_FILE if environ.get(name)]
@@ -123,7 +123,7 @@ def _errors(target: Target, _: object, sink: Sink) -> None:
     for path, (rank, *_others) in target.values(*ERROR_FILE).items():
         file = Path(path)
         found[file] = rank
-        # Its launcher's folder has one of each local rank: of those that have ended, too.
+        # Its launcher's folder has one file for each local rank, also for ranks that have ended.
         if file.parent.name == str(rank.local_rank) and rank.local_rank is not None:
             above = file.parent.parent
             sink.at(above)
