@@ -4,7 +4,7 @@ Importing oddrank loads neither torch nor numpy nor rich; the native core is loa
 
 PYTEST_DONT_REWRITE
 """
-# For pytest, which would warn that it can't rewrite what a rank has imported before it.
+# For pytest, which would warn that it can't rewrite modules imported before it.
 
 from importlib import import_module
 from typing import TYPE_CHECKING

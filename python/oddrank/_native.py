@@ -1,4 +1,4 @@
-"""The only importer of the compiled parts: says which are there, and what to type if not."""
+"""The only importer of the compiled parts: names missing ones and the command to install them."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def build_report() -> dict[str, dict[str, str]]:
 
 
 def summary() -> list[str]:
-    """Returns a line for each module: built, or why not and what to do."""
+    """Returns a line for each module: built, or why not and the remedy."""
     return [
         f"  {name}: {built['reason'] + '. ' + built['advice'] if built['reason'] else 'built'}"
         for name, built in build_report().items()
@@ -209,13 +209,13 @@ def torch() -> Any:
 
 
 def collective_recorder() -> str:
-    """Returns what records collectives here: "_torch", "hooks" (torch's own), or "".
-    torch has hooks from 2.14 on. Any build can use them, but they cost more and tell less."""
+    """Returns the recorder of collectives in this process: "_torch", "hooks" (torch's own), or "".
+    torch has hooks from 2.14 on. Any build can use them, but they cost more and record less."""
     if torch_part().module:
         return "_torch"
     try:
         c10d = import_module("torch._C._distributed_c10d")
-    except ImportError:  # of torch, or of torch without torch.distributed
+    except ImportError:  # no torch, or one without torch.distributed
         return ""
     return "hooks" if hasattr(c10d.ProcessGroup, "register_pre_hook") else ""
 

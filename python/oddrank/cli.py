@@ -66,12 +66,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class CommandGroup(click.Group):
-    """Shows the whole first sentence of each command in its help; knows what was meant."""
+    """Shows the whole first sentence of each command in its help; suggests known names."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except click.BadOptionUsage as error:  # click does not say of which command
+        except click.BadOptionUsage as error:  # click does not name the command
             name = ctx.invoked_subcommand
             if error.ctx is None and name and (command := self.get_command(ctx, name)):
                 error.ctx = click.Context(command, parent=ctx, info_name=name)
@@ -171,8 +171,8 @@ def _html_file(ctx: click.Context, option: click.Parameter, value: str | None) -
 
 
 def write_page(made: "Report", parts: Callable[[], "Parts"], path: str | None) -> None:
-    """Writes the page of `html_option`, if it is wanted, once the verdict is told.
-    A failure is told, and changes nothing of the verdict or the exit code."""
+    """Writes the page of `html_option`, if it is wanted, after the verdict is printed.
+    Reports a failure, which changes neither the verdict nor the exit code."""
     from oddrank import page, render
 
     try:
@@ -267,7 +267,7 @@ def _some_verdicts(ctx: click.Context, option: click.Parameter, value: str) -> f
 def writable(
     advice: str = "",
 ) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Returns the callback of an option for a file. advice: what to do if it can't be written."""
+    """Returns the callback of an option for a file. advice: the remedy if it can't be written."""
 
     def check(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
         """Checks on rank 0 only, which writes the file: other nodes may not have the folder."""

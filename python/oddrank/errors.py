@@ -1,4 +1,4 @@
-"""The exceptions that oddrank raises. Each message says what failed, why, and what to do."""
+"""The exceptions that oddrank raises. Each message names the failure, its cause and the remedy."""
 
 
 class OddrankError(Exception):
@@ -13,7 +13,7 @@ class OddrankError(Exception):
 class MissingPartError(OddrankError):
     """A compiled part (`_core`, `_cuda`, `_torch`) is absent or does not fit.
 
-    The message says what to type.
+    The message names the command to type.
     """
 
 

@@ -20,7 +20,7 @@ def text(prefix: str, families: Iterable[Family]) -> str:
 
 
 def of_report(report: Report, host_of: Callable[[int], str]) -> Iterator[Family]:
-    """Yields what a report says: its verdict, its findings, the ranks that they name."""
+    """Yields a report's families: its verdict, its findings, the ranks that they name."""
     verdicts = [({"verdict": name}, float(name == report.verdict)) for name in EXIT_CODES]
     yield "verdict", "1 for the verdict, else 0.", verdicts
     counted = Counter((finding.condition, finding.cause) for finding in report.findings)

@@ -1,4 +1,4 @@
-"""Findings as data: who, what, and the evidence."""
+"""Findings as data: the subject, the fault, and the evidence."""
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -32,7 +32,7 @@ class Who:
         place = ", ".join(part for part in (self.host, self.device) if part)
         ranks = ranks_text(self.ranks)
         name, detail = (ranks, place) if self.kind in ("rank", "gpu") else (self.kind, ranks)
-        if self.kind == "process":  # known by its pid alone, which `device` holds
+        if self.kind == "process":  # only its pid is known, and `device` holds it
             known = str(self.device)
             return f"{known} ({self.host})".replace(") (", ", ") if self.host else known
         if not self.ranks:
@@ -64,9 +64,9 @@ class Confidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that is wrong. `what` is a whole sentence with the name in it.
+    """One fault. `what` is a whole sentence with the name in it.
 
-    By default it names no rank: what is wrong, or whose fault it is, is unknown.
+    By default it names no rank: the rank at fault is unknown.
     """
 
     condition: Condition = "unknown"
@@ -94,9 +94,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a command's table of causes: all that its findings say.
+    """A row of a command's table of causes: all texts of its findings.
 
-    Texts name {who}, {be} (its is or are), and what `found` is told besides.
+    Texts name {who}, {be} (is or are), and further keywords of `found`.
     """
 
     cause: str
@@ -108,7 +108,7 @@ class Row:
     drains_node: bool = False
 
     def found(self, who: Who = Who("rank"), /, *evidence: Evidence, **told: object) -> Finding:
-        """Makes a finding of what the row says; with a stage, if it is told one."""
+        """Makes a finding from the row, with a stage if one is given."""
         told |= {"who": who, "be": who.is_or_are}
         level, why = self.sure
         return Finding(
@@ -125,7 +125,7 @@ class Row:
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Returns each key with all of its values; both in the order in which they come."""
+    """Returns each key with all of its values; both in their original order."""
     found: dict[Key, list[Value]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)
@@ -172,9 +172,9 @@ def counted(count: float, what: str, plural: str = "s") -> str:
 
 
 def duration(seconds: float, digits: int | None = None) -> str:
-    """Returns a time as a person says it, with three digits: 85 us, 1.25 ms, 95.1 s, 3.5 h, 4 days.
+    """Returns a time in a readable unit, with three digits: 85 us, 1.25 ms, 95.1 s, 3.5 h, 4 days.
 
-    digits: of seconds below two minutes, after the point, for texts that change as one waits.
+    digits: decimals of seconds below two minutes, for texts that change as one waits.
     """
     if seconds <= 0 or (digits is not None and seconds < 120):
         return f"{max(seconds, 0.0):.{digits or 0}f} s"

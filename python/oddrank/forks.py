@@ -1,4 +1,4 @@
-"""Which process this is: the one that began, or a fork of it that has inherited a process group."""
+"""Tells the original process from a fork of it, which has inherited a process group."""
 
 import os
 import sys

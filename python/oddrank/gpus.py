@@ -1,7 +1,7 @@
 """The table of GPUs: dense peaks by data type, and where each number comes from.
 
 Vendors print peaks with 2:4 sparsity, which are twice as high: training does not use it. Rows whose
-source prints sparse numbers say so, and hold half of them.
+source prints sparse numbers say so, and hold half of each.
 """
 
 from dataclasses import dataclass

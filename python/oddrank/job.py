@@ -1,4 +1,4 @@
-"""Which job this process belongs to, and the folders of that job's files.
+"""Finds the job of this process, and the folders of that job's files.
 
 Returns paths and creates nothing: the native core makes a folder, and refuses one that a stranger
 could have put there.
@@ -12,7 +12,7 @@ from pathlib import Path
 # Variables of MPI launchers with the job's name, the same in all its ranks on all hosts.
 _LAUNCHERS_NAMES = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PALS_APID", "PMI_JOBID")
 INHERITED = "ODDRANK_JOB"  # arm() sets it to the job's name, for the processes that this one starts
-# scp and rsync take what is before a colon for a host.
+# scp and rsync take the text before a colon for a host.
 _UNSAFE = re.compile(r"[^A-Za-z0-9._@+=-]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -69,7 +69,7 @@ def start_time(pid: int) -> int:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """Returns /proc/PID/stat from the state on, which is letter, parent, ...; empty: it is gone."""
+    """Returns /proc/PID/stat's fields from the state on: letter, parent, ...; empty: it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

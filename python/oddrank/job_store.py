@@ -1,4 +1,4 @@
-"""The job's store for messages of oddrank's own: what one rank puts, the others see.
+"""The job's store for messages of oddrank's own: all ranks see every rank's values.
 
 Store calls do not obey their timeouts if the store's host is stopped or cut off. Therefore only a
 Poller's thread calls the store, no call waits for a key, and nothing waits for the thread without a
@@ -39,7 +39,7 @@ class JobStore:
         self._store.set(self._prefix + key, text)
 
     def look(self, key: str) -> str | None:
-        """Returns what a rank has put; None if none has."""
+        """Returns the value that a rank has put; None if none has."""
         if not self._store.check([self._prefix + key]):
             return None
         return bytes(self._store.get(self._prefix + key)).decode()

@@ -1,6 +1,6 @@
-"""Pauses on purpose: a rank that waits because a person wants it to says so in its record.
+"""Notes pauses on purpose in a rank's record: it waits because a person wants it to.
 
-breakpoint --Paused--> sections of the record, named oddrank:... --> the guard tells the stage
+breakpoint --Paused--> sections of the record, named oddrank:... --> the guard reports the stage
 "paused", and the judge of `oddrank run` starts its clock anew when it begins and ends
                        --> trace.ranks: Rank.pause --> where, top, triage
 
@@ -32,7 +32,7 @@ _LATE_SECONDS = 30.0  # a rank that waits for another one learns of its deadline
 class Pause:
     """One process waits on purpose, for `seconds` at most, since a Unix time (None: unknown).
 
-    what: the place of the breakpoint; the rank that is waited for.
+    what: the place of the breakpoint, or the awaited rank.
     """
 
     kind: Kind
@@ -47,7 +47,7 @@ class Pause:
         return now - self.since > self.seconds + _LATE_SECONDS
 
     def __str__(self) -> str:
-        """Returns what the rank does, as the end of a sentence whose subject is one rank."""
+        """Returns the rank's action, as the end of a sentence with one rank as its subject."""
         if self.kind == "breakpoint":
             return f"stands in a breakpoint ({self.what})"
         return f"waits for rank {self.what}, which stands in a breakpoint"

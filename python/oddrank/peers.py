@@ -1,4 +1,4 @@
-"""Statistics of peers: which is slower or late, which slowdown could be seen, what most have.
+"""Statistics of peers: slow or late ones, the smallest slowdown detectable, the majority's value.
 
 Numbers in, numbers out. `majority` is for peers that should have the same value, `compare` for
 figures, `late_ranks` for arrivals at collectives, which `oddrank bench` measures and `oddrank run`
@@ -40,7 +40,7 @@ MAD = 1.4826  # standard deviation of a normal distribution, in median absolute 
 DEGREES_OF_DEVIATION = 0.37  # degrees of freedom per value of `deviation` (of a variance: 1)
 _FOUND = 0.95  # share of runs that find the effect `visible`
 _QUANTILE = statistics.NormalDist().inv_cdf(_FOUND)
-MEDIAN = 1.2533  # standard error of a median, in those of a mean: sqrt(pi / 2)
+MEDIAN = 1.2533  # standard error of a median over a mean's: sqrt(pi / 2)
 _OWN = 4  # least repeats for a peer's own noise to count
 _CHANCE = 4  # standard deviations by which a figure's spread differs from the others' by chance
 _FEW = 4  # among fewer peers a single slow one makes up most of the spread
@@ -55,7 +55,7 @@ class Majority(Generic[Name, Value]):
     """The vote of peers that should all have the same value."""
 
     groups: tuple[tuple[Value, tuple[Name, ...]], ...]
-    """Each value with its peers, the one with most votes first; of equal ones the first peer's."""
+    """Each value with its peers, most votes first; among equals the first peer's value first."""
     count: float  # votes for the first value
     votes: float  # all votes
     is_enough: bool  # whether peers with another value may be named
@@ -75,8 +75,8 @@ def majority(
 ) -> Majority[Name, Value]:
     """Returns the value that most peers have, and the peers that deviate.
 
-    values: of at least one peer. least: the first value is enough with more than this share of the
-    votes. weights: a peer's votes, if not one each.
+    values: one for each peer, at least one. least: the first value is enough with more than this
+    share of the votes. weights: a peer's votes, if not one each.
     """
     peers = grouped((value, name) for name, value in values.items())
     counts = {
@@ -114,7 +114,7 @@ class Comparison(Generic[Name]):
 
     @property
     def level(self) -> Level:
-        """How sure it is that a named peer is slow: of two, the other may be unusually fast."""
+        """Confidence that a named peer is slow: with two peers, the other may be unusually fast."""
         if len(self.peers) < 3:
             return "low"
         return "medium" if len(self.peers) == 3 else "high"
@@ -200,7 +200,7 @@ def compare(
     of_spread = math.inf if spread is not None else DEGREES_OF_DEVIATION * len(measured)
     t = max(z, z_of(max(comparisons or 0, len(measured)), of_spread))
     line = max(line or 0.0, line_of(smallest, t, differing, others))
-    blind = noise is None and differing == 0.0  # nothing says what is usual
+    blind = noise is None and differing == 0.0  # no reference for the usual value
     found = []
     typical = []
     usual = medians_of_others(errors)
@@ -222,7 +222,7 @@ def compare(
 def z_of(comparisons: int, degrees: float = math.inf) -> float:
     """Returns the standard errors that keep all comparisons together at `ALARM`, one-sided.
 
-    degrees: of freedom of the standard error, at least 1; if finite, uses Student's t.
+    degrees: the standard error's degrees of freedom, at least 1; if finite, uses Student's t.
     """
     share = ALARM / max(comparisons, 1)
     if degrees == math.inf:
@@ -271,7 +271,7 @@ def medians_of_others(values: Sequence[float]) -> list[float]:
 
 
 def _references(own: Mapping[Name, float], good: Collection[Name]) -> tuple[list[float], int]:
-    """Returns each peer's reference, and the number of values whose median it is."""
+    """Returns each peer's reference, and the number of values behind that median."""
     known = [value for name, value in own.items() if name in good]
     if len(known) < 2:
         return medians_of_others(list(own.values())), len(own) - 1
@@ -303,7 +303,7 @@ def _error(repeats: int, scatter: float, noise: float) -> float:
 def spread_of(deviations: Sequence[float], usual: float) -> float:
     """Estimates the standard deviation of peers beyond `usual`, the noise of their values.
 
-    deviations: of the peers' values from their middle. Returns 0 for fewer than `MANY`.
+    deviations: the peers' values less their middle. Returns 0 for fewer than `MANY`.
     """
     if len(deviations) < MANY:
         return 0.0

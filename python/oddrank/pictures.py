@@ -1,4 +1,4 @@
-"""What all pictures share: matplotlib, the file, and texts that may come from strangers."""
+"""Shared by all pictures: matplotlib, the file, and texts that may come from strangers."""
 
 import io
 import warnings

@@ -1,7 +1,7 @@
 """Reports and tables as text for people. The only importer of rich, on a terminal only.
 
 Every text may come from a stranger (host names, exception messages, file names): control characters
-are shown, never obeyed, and what the stream cannot encode is escaped.
+are shown, never obeyed, and characters that the stream cannot encode are escaped.
 """
 
 import os
@@ -18,7 +18,7 @@ from oddrank.report import Report, write_json
 
 _MAX_TEXT = 1000
 _MAX_FINDINGS = 12
-# Of more findings, shows as many as fit into _MAX_LINES; folds the rest into _MAX_GROUPS lines.
+# If there are more findings, shows as many as fit into _MAX_LINES; folds the rest into _MAX_GROUPS.
 _MAX_LINES = 24
 _MAX_GROUPS = 6
 _MAX_EVIDENCE = 6
@@ -176,7 +176,7 @@ def open_closed_streams() -> None:
 
 
 def be_plain() -> None:
-    """Switches colours off in this process, whatever its streams look like."""
+    """Switches colours off in this process, for all its streams."""
     global _plain
     _plain = True
 
@@ -191,7 +191,7 @@ def safe(text: str, stream: TextIO | None = None) -> str:
 
 
 def _as_many_as_fit(report: Report, next_once: bool) -> list[list[Line]]:
-    """Returns the lines of each finding shown: of all if they are few, else of those that fit."""
+    """Returns the lines of each finding shown: all if they are few, else as many as fit."""
     said: set[str] = set()  # commands to type
     made = []
     for finding in report.findings[:_MAX_FINDINGS]:
@@ -248,7 +248,7 @@ def _folded_lines(findings: Sequence[Finding]) -> Iterable[Line]:
 
 
 def _not_named(report: Report) -> tuple[list[int], list[int]]:
-    """Returns the ranks that no finding names: those that raised, and all others."""
+    """Returns the ranks that no finding names: ranks that raised, and all others."""
     size = report.world.get("size")
     named = {rank for finding in report.findings for rank in finding.who.ranks}
     others = [rank for rank in range(size) if rank not in named] if isinstance(size, int) else []

@@ -49,7 +49,7 @@ class Report:
     summary: str
     why: str = field(default="", compare=False)
     raised: tuple[int, ...] = field(default=(), compare=False)
-    """Ranks that raised an exception, perhaps as a consequence of what a finding names."""
+    """Ranks that raised an exception, perhaps as a consequence of a finding."""
 
     @staticmethod
     def of(
@@ -64,9 +64,9 @@ class Report:
     ) -> "Report":
         """Makes a report: the surest names first, then the worst, then in the order given.
 
-        complete: everything was measured before the deadline. why: a sentence on what was measured
-        or was not; the summary if there are no findings. raised: see `Report.raised`.
-        The verdict is odd if a finding names somebody; else incomplete if not `complete`; else
+        complete: everything was measured before the deadline. why: a sentence on the measurements,
+        done or not; the summary if there are no findings. raised: see `Report.raised`.
+        The verdict is odd if a finding names a subject; else incomplete if not `complete`; else
         unknown if there are findings; else healthy.
         """
         ordered = tuple(sorted(findings, key=_weight))
@@ -242,7 +242,7 @@ def _encoded(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Replaces what JSON can't hold: NaN becomes null, numpy's numbers become numbers."""
+    """Replaces values that JSON can't hold: NaN becomes null, numpy's numbers become numbers."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

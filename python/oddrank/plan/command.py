@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 class Peak(NamedTuple):
-    """A dense peak in TFLOP/s, and whose it is."""
+    """A dense peak in TFLOP/s, and the GPU's name."""
 
     tflops: float
     of: str
@@ -37,7 +37,7 @@ class Peak(NamedTuple):
 class Count(click.FloatRange):
     """A number above 0 such as 52B, 1.005K, 2048 or 1.5e9, read exactly.
 
-    whole: no fraction. least, most: the smallest and the largest that are taken.
+    whole: no fraction. least, most: the smallest and the largest accepted.
     """
 
     name = "number"

@@ -1,7 +1,7 @@
 """The formulas: FLOPs and utilization, memory, sizes of groups and batches, checkpoints.
 
-Model FLOPs are those that the model needs: one forward pass, and a backward pass of twice its size.
-Hardware FLOPs count what the GPUs do: with full activation recomputation a second forward pass.
+Model FLOPs count the model's own work: one forward pass, and a backward pass of twice its size.
+Hardware FLOPs count the GPUs' work: with full activation recomputation a second forward pass.
 """
 
 import math
@@ -32,8 +32,8 @@ def parameters(
 ) -> float:  # fmt: skip
     """Returns the parameters that multiply a token: attention, feed-forward and output layer.
 
-    kv_heads: of grouped-query attention. ffn: the width of a gated feed-forward layer (SwiGLU);
-    None: GPT's, 4 x hidden without a gate. experts: those that a token passes, shared ones too.
+    kv_heads: key and value heads. ffn: the width of a gated feed-forward layer (SwiGLU);
+    None: GPT's, 4 x hidden without a gate. experts: the ones per token, shared ones too.
     Leaves out the input embedding, norms and biases. Example: parameters(32, 4096, 32000, heads=32)
     """
     _positive(layers=layers, hidden=hidden, vocabulary=vocabulary, heads=heads, experts=experts)
@@ -54,11 +54,11 @@ def flops(
 ) -> float:  # fmt: skip
     """Returns the FLOPs of an iteration: 6 N + 12 L H Q T for each token.
 
-    parameters: N, of the whole model; those that a token passes if it has experts. seq: T, tokens
-    of a sample. batch: samples of all GPUs. layers: L, and width: H Q, heads x their size, which is
-    the hidden size as a rule; without them attention is left out. causal: counts half of attention,
-    as flash attention computes it. recompute: 8 N + 16 L H Q T; the output layer, hidden size x
-    vocabulary, is not computed again.
+    parameters: N, of the whole model; with experts, only the ones that a token passes. seq: T,
+    tokens of a sample. batch: samples of all GPUs. layers: L, and width: H Q, heads x their size,
+    which is the hidden size as a rule; without them attention is left out. causal: counts half of
+    attention, as flash attention computes it. recompute: 8 N + 16 L H Q T; the output layer, hidden
+    size x vocabulary, is not computed again.
     Source: Chowdhery et al. 2022 (PaLM), appendix B. With N = 12 L h^2 + h V the same as Narayanan
     et al. 2021 (arXiv 2104.04473), equation 3. Example: flops(52e9, 2048, 1024)
     """
@@ -121,7 +121,7 @@ def activation_memory(
     keeps its input only). Activations in 16 bits. With 1F1B the first stage holds PP micro-batches
     of 1/PP of the layers. Leaves out embeddings and logits.
     OddrankError if a stage has no layer, or heads don't divide by TP: Megatron-LM refuses both.
-    Stages may differ in their layers, as those of DeepSeek-V3 do (61 on 16): this is the fullest.
+    Stages may differ in their layers, as in DeepSeek-V3 (61 on 16): this is the fullest.
     Source: Korthikanti et al. 2022, table 2, with s, b, h, a, t: none sbh (10 + 24/t + 5as/ht),
     with sequence parallelism sbh (34/t + 5as/ht); selective drops 5as/ht; full keeps 2 sbh, which
     sequence parallelism splits, too. Example: activation_memory(32, 4096, 32, 4096, 1, tp=8)
@@ -145,7 +145,7 @@ def activation_memory(
 
 
 def _nearest_divisors(value: int, near: int) -> str:
-    """Returns the divisors of `value` next to `near`, which is none: "6 or 8"."""
+    """Returns the divisors of `value` next to `near`, which does not divide it: "6 or 8"."""
     found = [one for one in range(1, min(value, _MOST_GROUPS) + 1) if not value % one]
     below, above = (one for one in found if one < near), (one for one in found if one > near)
     return " or ".join(str(one) for one in (max(below), min(above, default=0)) if one)

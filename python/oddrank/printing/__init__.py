@@ -29,7 +29,7 @@ from oddrank.errors import OddrankError
 from oddrank.job import base_folders
 
 DEFAULT_TIMEOUT_S = 1.0
-_FIELDS = ("host", "rank", "local_rank", "world", "pid")  # what a prefix may name
+_FIELDS = ("host", "rank", "local_rank", "world", "pid")  # fields of a prefix
 
 
 def timeout_s(text: str | None) -> float:
@@ -89,7 +89,7 @@ def _emit(self: "logging.StreamHandler[Any]", record: logging.LogRecord) -> None
 
 
 class Installed:
-    """What install_printing() changed: `remove()`, or the end of its `with`, takes it back."""
+    """Changes of install_printing(): `remove()`, or the end of its `with`, takes them back."""
 
     def __init__(self, print: bool, logging: bool, prefix: str | None) -> None:
         self.print, self.logging, self.prefix = print, logging, prefix
@@ -101,7 +101,7 @@ class Installed:
             raise
 
     def remove(self) -> None:
-        """Takes this call's changes back, once; what other calls installed stays."""
+        """Takes this call's changes back, once; other calls' changes stay."""
         if self in _installed:
             _installed.remove(self)
             _apply()
@@ -113,7 +113,7 @@ class Installed:
         self.remove()
 
 
-_installed: list[Installed] = []  # those that are not removed, the newest last
+_installed: list[Installed] = []  # installed and not removed, the newest last
 _replaced = {"print": False, "logging": False}
 
 

@@ -40,7 +40,7 @@ def check(
     them; or a state dict. optimizer: torch optimizer, for its state. groups: "auto"; a process
     group (or several, or a device mesh) whose members hold the same tensors; a mapping of name
     patterns to such, or a function of name and tensor; None leaves a tensor out. what: some of
-    params, buffers, grads, optim. facts: what must be alike besides, such as {"step": step,
+    params, buffers, grads, optim. facts: further values that must be alike, such as {"step": step,
     "resumed from": path}.
 
     Waits for the other ranks, at most for the timeout of torch's process groups. Changes nothing,
@@ -54,7 +54,7 @@ def check(
 
 
 class Checker:
-    """Compares one module and optimizer, again and again."""
+    """Compares one module and optimizer repeatedly."""
 
     def __init__(self, module: Any, optimizer: Any, groups: Groups, what: Sequence[str]) -> None:
         as_module(module)  # OddrankError if it is none
@@ -77,7 +77,7 @@ class Checker:
         by_group = _by_group(chosen)
         found: list[Finding] = []
         texts = [groups.as_text(ranks) for ranks in by_group]
-        # A rank that waits in a group which another one no longer has would wait for ever.
+        # If one rank no longer has a group, another one would wait in it for ever.
         every_groups = groups.gather(world, digests.of_bytes(json.dumps(texts).encode()))
         if facts is not None or every_groups != self._agreed:
             own: Mapping[str, str] = {}
@@ -234,7 +234,7 @@ def _locate(
 def _merged(
     world: Any, odd: Sequence[judge.Outlier], other: Sequence[judge.Layouts]
 ) -> tuple[list[judge.Outlier], list[judge.Layouts]]:
-    """Exchanges what each group's first rank knows: all ranks get the same report."""
+    """Exchanges the results of each group's first rank: all ranks get the same report."""
     import torch.distributed as dist
 
     rank = dist.get_rank()

@@ -31,7 +31,7 @@ _MOST_HEADER = 100 << 20
 _MOST_TEXT = 1000
 _SHARD = re.compile(r"(.+-)(\d+)(-of-(\d+)\.\w+)")
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
-# Those of files of states that are not read.
+# Suffixes of state files that are not read.
 _OTHERS = (".npz", ".npy", ".pkl", ".h5", ".msgpack", ".gguf")
 _ZIP = b"PK\x03\x04"
 # Tensors of this many times their file's bytes repeat elements only to exhaust the reader.
@@ -71,7 +71,7 @@ class Checkpoint:
         )
 
     def add_tree(self, tree: Any, name: str, file: Path) -> None:
-        """Adds what torch.load returned: tensors by their path, numbers and texts as values."""
+        """Adds the result of torch.load: tensors by their path, numbers and texts as values."""
         import torch
 
         room = file.stat().st_size * _MOST_REPEATED
@@ -118,7 +118,7 @@ def read(path: str) -> Checkpoint:
 
 
 def _files_of(path: Path, *, is_dcp: bool) -> list[Path]:
-    """Returns the files of a path, and beside those of torch.distributed.checkpoint."""
+    """Returns the files of a path. is_dcp: torch.distributed.checkpoint's may be the only ones."""
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.iterdir() if file.suffix.lower() in _SUFFIXES)
@@ -136,7 +136,7 @@ def _files_of(path: Path, *, is_dcp: bool) -> list[Path]:
 
 
 def _left_out(path: Path) -> dict[str, str]:
-    """Returns what a folder has of states besides the files that are read -> why it is left out."""
+    """Returns a folder's other files of states, which are not read -> why."""
     found = {}
     for one in sorted(path.iterdir() if path.is_dir() else ()):
         within = {file.suffix for file in one.rglob("*")} if one.is_dir() else ()
@@ -148,7 +148,7 @@ def _left_out(path: Path) -> dict[str, str]:
 
 
 def _listed(folder: Path) -> dict[str, str]:
-    """Returns tensor -> file, as the indexes in a folder say of which any file is there."""
+    """Returns tensor -> file, from the folder's indexes of which any file is there."""
     found: dict[str, str] = {}
     for index in sorted(folder.glob("*.index.json")):
         try:
@@ -203,7 +203,7 @@ def _read_file(found: Checkpoint, file: Path, prefix: str) -> None:
     with file.open("rb") as stream:
         begin = stream.read(16)
     if begin[8:9] == b"{":
-        # Shards of one state have names of their own, whatever the number of shards is.
+        # Shards of one state have names of their own, with any number of shards.
         for name, tensor in _safetensors(file):
             known = f"{prefix}{name}" if name in found.tensors else name
             found.add(known, tensor)

@@ -38,7 +38,7 @@ def _unwrapped(given: Sequence[Checkpoint]) -> tuple[list[Checkpoint], str]:
 
 
 def report(given: Sequence[Checkpoint]) -> Report:
-    """Compares two or more. Of three or more, the files that differ from most are named."""
+    """Compares two or more. With three or more, names the files that differ from most."""
     given, renamed = _unwrapped(given)
     names = list(dict.fromkeys(name for one in given for name in one.tensors))
     odd: dict[tuple[int, ...], list[str]] = {}
@@ -85,7 +85,7 @@ def _key(one: Saved | None) -> str:
 
 
 def _how(every: Sequence[Saved | None], odd: Sequence[int]) -> str:
-    """Words how an odd file's tensor, or the first one's, differs from the next other one's."""
+    """Describes how an odd file's tensor, or the first one's, differs from the next file's."""
     first = every[odd[0] if odd else 0]
     other = next(one for i, one in enumerate(every) if i not in odd and _key(one) != _key(first))
     if first is None or other is None:
@@ -97,7 +97,7 @@ def _how(every: Sequence[Saved | None], odd: Sequence[int]) -> str:
 
 def first_difference(one: Any, other: Any, between: str = ", ") -> str:
     """Returns how many elements differ by their bits, and the first one with both values.
-    Of floats also the largest difference, and how many are NaN or infinite in one tensor only.
+    For floats also the largest difference, and how many are NaN or infinite in one tensor only.
     """
     import torch
 

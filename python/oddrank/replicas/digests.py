@@ -71,7 +71,7 @@ def size_of(tensor: Any) -> int:
 
 
 def of_bytes(data: bytes) -> bytes:
-    """Returns the digest of bytes as those of a tensor."""
+    """Returns the digest of bytes, taken as a tensor's."""
     held = ctypes.create_string_buffer(data, max(1, len(data)))
     return bytes(_native.core().digest_blocks([(ctypes.addressof(held), 0, len(data))]))
 
@@ -91,7 +91,7 @@ def _reads(device: Any) -> bool:
 
 
 def _rows(tensors: Sequence[Any]) -> Any:
-    """Returns the digests: bytes, or of a GPU rows of two words there. Waits for no GPU."""
+    """Returns the digests: bytes; on a GPU, rows of two words there. Waits for no GPU."""
     import torch
 
     device = tensors[0].device

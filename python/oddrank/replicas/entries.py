@@ -1,4 +1,4 @@
-"""What a rank holds: parameters, buffers, gradients, optimizer state, and facts beside them."""
+"""A rank's state: parameters, buffers, gradients, optimizer state, and facts beside them."""
 
 import sys
 from collections.abc import Collection, Iterator, Mapping
@@ -30,7 +30,7 @@ class Entry:
         return tuple(self.tensor.shape)
 
     def line(self) -> list[Any]:
-        """Returns what must be alike before the bits can be compared."""
+        """Returns the properties that must be alike before the bits can be compared."""
         return [self.what, self.name, self.dtype, list(self.shape)]
 
 
@@ -44,7 +44,7 @@ class Skipped:
 
 
 def check_choice(what: Collection[str], known: Collection[str] = ALL) -> None:
-    """Raises OddrankError if `what` is not some of the known ones."""
+    """Raises OddrankError if `what` has an unknown kind, or none."""
     if isinstance(what, str) or not what or not set(what) <= set(known):
         raise OddrankError(f"what={what!r}: give some of {', '.join(known)}, as a tuple")
 

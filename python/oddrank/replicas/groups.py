@@ -129,7 +129,7 @@ class Places:
     def _across(self, mesh: Any) -> list[Any]:
         """Returns groups of other meshes in which this rank is the only one of `mesh`.
 
-        What lies on `mesh` alone has a copy on each rank of such a group: a norm that FSDP shards
+        A tensor on `mesh` alone has a copy on each rank of such a group: a norm that FSDP shards
         beside layers that tensor parallelism shards, too.
         """
         if mesh not in self._crossing:
@@ -175,11 +175,11 @@ class Places:
 
 
 def over(mesh: Any) -> Iterator[Any]:
-    """Yields the groups of ranks that share what all ranks of a mesh have."""
+    """Yields the groups of ranks that share tensors of all ranks of a mesh."""
     import torch.distributed as dist
 
     if mesh.size() == dist.get_world_size():
-        yield dist.group.WORLD  # of many copies one is odd, of two none
+        yield dist.group.WORLD  # many copies have an odd one, two have none
     else:
         yield from _dimensions(mesh)
 
@@ -192,7 +192,7 @@ def _dimensions(mesh: Any) -> Iterator[Any]:
 
 def shard_again(module: Any) -> None:
     """Shards FSDP2's parameters that an evaluation left whole, as state_dict() does.
-    The whole ones are not those of the optimizer, and their memory is freed by the next step."""
+    The optimizer does not have the whole ones, and the next step frees their memory."""
     fsdp: Any = sys.modules.get("torch.distributed.fsdp")  # its import takes long
     for part in module.modules() if fsdp is not None else ():
         if isinstance(part, fsdp.FSDPModule):

@@ -48,7 +48,7 @@ class Layouts:
 
 def minority(values: Mapping[int, Hashable]) -> tuple[int, ...] | None:
     """Returns the ranks without the value of the majority: () if there is none.
-    A majority is more than half: of two copies none is. Returns None if all are alike."""
+    A majority is more than half: two copies have none. Returns None if all are alike."""
     ranks = grouped((value, rank) for rank, value in values.items())
     if len(ranks) <= 1:
         return None
@@ -63,7 +63,7 @@ def outliers(
 ) -> list[Outlier]:
     """Returns the outliers of a group, the ones with a majority first.
 
-    lines: what, name, dtype, shape of each tensor. by_rank: rank -> digest of each tensor.
+    lines: kind, name, dtype, shape of each tensor. by_rank: rank -> digest of each tensor.
     """
     found: dict[tuple[int, ...], Outlier] = {}
     for number, (what, name, dtype, shape) in enumerate(lines):
@@ -96,7 +96,7 @@ def layouts(
     return Layouts(tuple(group), odd, tuple(told or ["their order"])), shared
 
 
-# Sends this rank's bytes, returns those of all ranks.
+# Sends this rank's bytes, returns all ranks' bytes.
 Gather = Callable[[bytes], Mapping[int, bytes]]
 
 
@@ -145,7 +145,7 @@ def index_of(number: int, shape: tuple[int, ...]) -> list[int]:
 
 
 def text_of(content: bytes, dtype: Any) -> str:
-    """Returns a value and its bits, which tell apart what looks the same: `1.5 (0x3fc00000)`."""
+    """Returns a value and its bits, which may differ where texts do not: `1.5 (0x3fc00000)`."""
     import torch
 
     bits = f"0x{int.from_bytes(content, 'little'):0{2 * len(content)}x}"

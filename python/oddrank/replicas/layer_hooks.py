@@ -1,6 +1,6 @@
 """Hooks that show each tensor of a training step, in the order in which the step makes it.
 
-A tensor is shown before a collective mixes it with those of other ranks, as far as hooks of modules
+A tensor is shown before a collective mixes it with other ranks' tensors, as far as hooks of modules
 and parameters reach: inputs of each layer, each rank's own gradients. So the rank that made a wrong
 value shows it earlier than the ranks that received it.
 """
@@ -41,7 +41,7 @@ See = Callable[[str, str, Any], None]
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Raises OddrankError if an optimizer can't tell when it steps, as a wrapper of one."""
+    """Raises OddrankError if an optimizer has no step hooks, as a wrapper of one."""
     try:
         optimizer.register_step_post_hook(lambda *_: None).remove()
     except AttributeError as error:
@@ -52,7 +52,7 @@ def check_optimizer(optimizer: Any) -> None:
 
 
 class LayerHooks:
-    """Shows the tensors of one module until remove(). `names` are those of its layers."""
+    """Shows the tensors of one module until remove(). `names`: of its layers."""
 
     def __init__(
         self, module: Any, optimizer: Any, what: Collection[str], see: See,

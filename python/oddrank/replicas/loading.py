@@ -1,7 +1,7 @@
 """Reads pickles of strangers without running code from them, and folders of DCP.
 
 Such a folder, of torch.distributed.checkpoint, has an index, .metadata, a pickle that is read
-without any class of it. Each part of a tensor lies in a .distcp file, as torch.save wrote it.
+without its classes. Each part of a tensor lies in a .distcp file, as torch.save wrote it.
 """
 
 import io
@@ -23,7 +23,7 @@ ADVICE = (
     "give safetensors, a file of torch.save, or a folder of these or of"
     " torch.distributed.checkpoint"
 )
-# Words of torch's reader on a sound file whose objects need code.
+# Errors of torch's reader on a sound file whose objects need code.
 _NEEDS_CODE = re.compile(
     r"(?:nsupported (?:global: )?GLOBAL|unrecognized function|allowlisted via `add_safe_globals`,?"
     r" but got) (\S+)"
@@ -35,13 +35,13 @@ class NeedsCodeError(OddrankError):
 
 
 def load(file: Path, source: Any, *, mmap: bool | None = None) -> Any:
-    """Returns what torch.save wrote: tensors and plain data. source: the content of `file`."""
+    """Reads a torch.save file: tensors and plain data. source: the content of `file`."""
     import torch
 
     _check_archive(file, source)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # on what it then refuses
+            warnings.simplefilter("ignore")  # on objects that it then refuses
             return torch.load(source, map_location="cpu", weights_only=True, mmap=mmap)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
         if code := _NEEDS_CODE.search(str(error)):
@@ -63,7 +63,7 @@ def _check_archive(file: Path, source: Any) -> None:
         with zipfile.ZipFile(source) as archive:
             records = archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError):
-        records = []  # torch says what it is
+        records = []  # left to torch's reader
     if not is_path:
         source.seek(0)
     for one in records:
@@ -75,7 +75,7 @@ def _check_archive(file: Path, source: Any) -> None:
 
 
 class Inert:
-    """Stands for an object of any class in a pickle: holds what the pickle gives it."""
+    """Stands for an object of any class in a pickle: holds its state."""
 
     name = ""  # module and name of the class
     args: tuple[Any, ...]
@@ -153,7 +153,7 @@ def is_dcp(path: Path) -> bool:
 
 
 def read_dcp(folder: Path) -> dict[str, Stored]:
-    """Returns what a folder of DCP holds, by name. Reads the index only; OddrankError if broken."""
+    """Returns the content of a DCP folder, by name. Reads its index; OddrankError if broken."""
     try:
         index = unpickle_inert((folder / _INDEX).read_bytes())
         entries, stored = index.state["state_dict_metadata"], index.state["storage_data"]

@@ -39,14 +39,14 @@ def watch_nonfinite(
 
     Reads, on each rank: what="params", each parameter once a step, before its layer runs; "values",
     inputs and outputs of each layer; "grads", gradients of outputs and parameters, before and after
-    ranks exchange them. So the rank that made the value is told from those that received it.
+    ranks exchange them. So it tells the value's maker from ranks that received it.
     Call it when the module is wrapped and sharded. All ranks make the same steps.
 
-    on_found: what happens on all ranks: "raise" raises NonfiniteError in optimizer.step(), "warn"
-    prints the report on rank 0, a function gets the report. It looks no further after that.
+    on_found: the action on all ranks: "raise" raises NonfiniteError in optimizer.step(), "warn"
+    prints the report on rank 0, a function gets the report. It stops searching after that.
     Leave out "grads" with a GradScaler: its first steps overflow on purpose. An attention mask,
     which has -inf and no value above 0, is no finding. steps_before: steps of the training before
-    this call, such as those of a resumed one: they count in the report.
+    this call, such as a resumed training's: they count in the report.
 
     Example: oddrank.replicas.watch_nonfinite(model, optimizer, on_found="warn")
     """
@@ -157,7 +157,7 @@ def _extremes(tensor: Any) -> tuple[Any, Any]:
 def _report(
     first: Event | None, layers: str, steps: int, paths: Mapping[int, Sequence[int]]
 ) -> Report | None:
-    """Exchanges the first events of all ranks. None: there are none."""
+    """Exchanges the first events of all ranks. Returns None without events."""
     import torch.distributed as dist
 
     rank, event = 0, None if first is None else asdict(first)

@@ -15,7 +15,7 @@ OnDiff = str | Callable[[Report], None]
 
 
 class FoundError(OddrankError):
-    """Something was found in a running training. `report` says what."""
+    """A running training has a finding, which `report` holds."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(report.summary)
@@ -38,7 +38,7 @@ def watch(
 ) -> "Watch":
     """Compares after the optimizer's first step, and after every `every`-th one.
 
-    on_diff: what happens on all ranks if the verdict is odd or unknown: "raise" raises
+    on_diff: the action on all ranks if the verdict is odd or unknown: "raise" raises
     ReplicasDifferError in optimizer.step(), "warn" prints the report on rank 0, a function gets the
     report. facts: as of check(), or a function that returns them; compared at the first step.
     Rank 0 says once on stderr if some tensors, or all, are not compared, and why.
@@ -57,7 +57,7 @@ Own = TypeVar("Own", bound="Handle")
 
 
 class Handle:
-    """What goes on until remove(), which may be called twice; also a context manager."""
+    """A watch, active until remove(), which may be called twice; also a context manager."""
 
     def remove(self) -> None:
         """Ends it. May be called twice."""
@@ -103,7 +103,7 @@ class Watch(Handle):
 
 
 def check_arguments(every: int, on_found: OnDiff, name: str) -> None:
-    """Raises OddrankError if a number of steps, or what to do with a report, is none."""
+    """Raises OddrankError if a number of steps, or the action on a report, is invalid."""
     if every < 1:
         raise OddrankError(f"every={every}: give a number of steps from 1 on")
     if not (callable(on_found) or on_found in ("raise", "warn")):

@@ -1,4 +1,4 @@
-"""How all ranks obey an order after the same step, though none waits for another on the way there.
+"""How all ranks obey an order after the same step, without waiting for each other until then.
 
 A rank counts its calls of poll(). An order runs through the job's store, read in a thread:
 
@@ -29,7 +29,7 @@ from oddrank.finding import ranks_text
 from oddrank.job_store import JobStore
 
 _NEVER = sys.maxsize
-_EVERY = 1.0  # seconds between looks at the store; a tenth of it while an order is under way
+_EVERY = 1.0  # seconds between reads of the store; a tenth of it while an order is under way
 _ANSWERS_SECONDS = 60.0  # rank 0 waits so long for all answers
 _URGENT_SECONDS = 5.0  # and so long for those to an order by signal
 _DECISION_SECONDS = 300.0
@@ -50,7 +50,7 @@ class RefusedError(SwitchError):
 class Wanted(NamedTuple):
     """An order to agree on.
 
-    text: as messages name it. key: differs from that of any other order of this job. urgent: the
+    text: as messages name it. key: differs from the key of any other order of this job. urgent: the
     process may be about to be ended.
     """
 
@@ -68,16 +68,16 @@ class Agreement:
         self.error = ""  # why this rank can't go on to obey; "" if it can
         self.number = 0  # orders before the present one
         self.at = 0  # the call of poll() at which the present order is obeyed, once it is agreed
-        self.last, self.obeyed = "", -math.inf  # what this rank last obeyed, save or kill, and when
+        self.last, self.obeyed = "", -math.inf  # this rank's last obeyed word, and when
         self.refused = ""  # the last order, if the ranks did not agree on it
-        self._look_at = _NEVER  # poll() looks no further before this step
+        self._look_at = _NEVER  # poll() checks nothing before this step
         self._changed = threading.Condition()
         self._every = store.pace(_EVERY)
         self._soon = self._every / 10
         self._pace: deque[tuple[float, int]] = deque([(time.monotonic(), 0)], maxlen=10)
 
     def poll(self) -> str:
-        """Counts a step; returns what is to be done after it: "" (nearly always), save or kill.
+        """Counts a step; returns the action to take after it: "" (nearly always), save or kill.
 
         All ranks call it equally often, and get the same answer after the same step.
         SwitchError if the other ranks can't be reached any more.
@@ -88,7 +88,7 @@ class Agreement:
         return self._arrive(steps)
 
     def turn(self) -> float:
-        """Does what is due; returns the seconds until the next turn."""
+        """Takes the due action; returns the seconds until the next turn."""
         self._pace.append((time.monotonic(), self.steps))
         if self.state == OBEYED:
             self.number, self.state = self.number + 1, IDLE
@@ -165,7 +165,7 @@ class Agreement:
 class Root:
     """Rank 0's part: puts orders, and decides.
 
-    wanted: returns the orders of now, the first one first; obeyed ones may be among them. tell:
+    wanted: returns the present orders, the first one first; obeyed ones may be among them. tell:
     gets a sentence for people.
     """
 
@@ -181,13 +181,13 @@ class Root:
         self._decided = False
         self._done: dict[str, Wanted] = {}
         self._put_at = -math.inf
-        self._missing: Sequence[int] = ()  # of an order that was not agreed
+        self._missing: Sequence[int] = ()  # ranks without an answer
         self._again = -math.inf
         self.behind = ""  # which rank was behind when all had answered
 
     @property
     def state(self) -> str:
-        """What the job does, as `oddrank switch status` shows it."""
+        """The job's state, as `oddrank switch status` shows it."""
         order, at = self._order, self._agreement.at
         if self._missing:
             return f"no agreement: {ranks_text(self._missing)} did not answer"
@@ -237,7 +237,7 @@ class Root:
             )
             return
         left = store.count("closed")
-        # A rank looks once a second, and less often in a large job.
+        # A rank reads once a second, and less often in a large job.
         limit = (_URGENT_SECONDS if order.urgent else _ANSWERS_SECONDS) + 2 * store.pace(0.0)
         if left or now - self._put_at >= limit:
             self._missing = [i for i, key in enumerate(keys) if not store.has([key])]

@@ -1,4 +1,4 @@
-"""`oddrank switch`: writes an order for the jobs that watch a folder, and shows what they do."""
+"""`oddrank switch`: writes an order for the jobs that watch a folder, and shows their state."""
 
 import getpass
 import os
@@ -35,7 +35,7 @@ Exit codes: 0; 1 by check if jobs are refused; 2 if DIR can't be read or written
 _LIVING_SECONDS = 60.0
 # The words of `check`: examples/slurm/torchrun.sbatch compares them.
 _REFUSED, _ALLOWED = "refused", "allowed"
-# Word -> what becomes of an order that no job hears.
+# Word -> the effect of an order that no job reads now.
 _UNHEARD = {
     KILL: ": jobs that start are refused, until `off`",
     SAVE: ": nobody obeys it, and a job that starts later will not, either",

@@ -3,7 +3,7 @@
 It is one line of the file `order`: a word, then its writer and time. `echo kill > DIR/order` is
 enough. An order is written beside the file and then takes its place: a reader sees the old order or
 the new one, and nothing in between. The file always exists: an NFS client that opens a name whose
-file was replaced looks the name up again, but sees a new name only after up to a minute.
+file was replaced looks the name up again, but may see a new name only after a minute.
 """
 
 import errno
@@ -27,7 +27,7 @@ from oddrank.errors import OddrankError
 
 KILL, SAVE, OFF = "kill", "save", "off"
 WORDS = (KILL, SAVE, OFF)
-JOBS = "jobs"  # the folder, in that of the switch, of the jobs' reports
+JOBS = "jobs"  # the folder of the jobs' reports, in the switch's folder
 ORDER = "order"
 _OLD_SECONDS = 7 * 24 * 3600
 ANSWERS_SECONDS = 30.0  # a command waits no longer for a file system that does not answer
@@ -46,10 +46,10 @@ class Order:
 
     @property
     def key(self) -> str:
-        """Differs from that of any other order, also of an equal one that is written later.
+        """Differs from any other order's key, also from a later equal order's.
 
-        The time of the file does not do for a command's order: files of one tick of the clock have
-        one time.
+        The file's time is not enough for a command's order: it is the same within a tick of the
+        clock.
         """
         return f"{self.by} {self.id or self.at}"
 
@@ -59,10 +59,10 @@ class Order:
 
 
 def prepare(folder: Path) -> bool:
-    """Makes what a job that begins to watch the folder needs. Returns whether the folder is new.
+    """Makes the files that a job needs to watch the folder. Returns whether the folder is new.
 
-    Those who may write to the folder may write orders, but for everybody else. OddrankError if it
-    can't be made, or if its parent is missing: then the path is misspelt.
+    Its owner and group may write orders if they may write to the folder; other users may not.
+    OddrankError if it can't be made, or if its parent is missing: then the path is misspelt.
     """
     try:
         is_new = not folder.is_dir()
@@ -88,7 +88,7 @@ def prepare(folder: Path) -> bool:
 
 
 def _create(file: Path, text: bytes, like: os.stat_result) -> None:
-    """Makes a file for those who may use the switch's folder, whose status is `like`."""
+    """Makes a file with the access rights of the switch's folder, whose status is `like`."""
     with open(file, "xb", buffering=0) as made:
         _share(made.fileno(), like, stat.S_IMODE(like.st_mode) & 0o664 | 0o600)
         _fill(made.fileno(), text)
@@ -113,7 +113,7 @@ def _share_folder(path: Path, like: os.stat_result) -> None:
 def _share(made: int, like: os.stat_result, mode: int) -> None:
     """Gives a descriptor's file the folder's group, and a mode; as root the folder's owner, too.
     With root's or another primary group, the job could not read an order in a private folder."""
-    with suppress(OSError):  # some file systems allow it to nobody
+    with suppress(OSError):  # some file systems allow it to no user
         os.fchown(made, like.st_uid if os.geteuid() == 0 else -1, like.st_gid)
     os.fchmod(made, mode)
 
@@ -135,7 +135,7 @@ def read(folder: Path, *, again: bool = True) -> Order:
         raise
     finally:
         os.close(file)
-    line = text.partition("\n")[0]  # of a stranger: nothing in it may move a cursor
+    line = text.partition("\n")[0]  # from a stranger: nothing in it may move a cursor
     words = "".join(one if one.isprintable() else " " for one in line).split()
     if not words and not text.strip("\0" + string.whitespace):
         return Order()
@@ -185,7 +185,7 @@ def write(folder: Path, word: str, by: str) -> None:
     except OSError as error:
         raise _unwritable(folder, error) from error
     before = Order()
-    with suppress(OSError, OddrankError):  # what is no order may be replaced
+    with suppress(OSError, OddrankError):  # a file that is no order may be replaced
         before = read(folder)
     if word == SAVE and before.word == KILL:
         raise OddrankError(f"{folder} says {before}: jobs save and end, and a save would undo that")
@@ -279,7 +279,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
 
 
 def report(folder: Path, one: JobReport) -> None:
-    """Writes what a job says of itself. OSError if it can't be written."""
+    """Writes a job's report on itself. OSError if it can't be written."""
     # Jobs on several hosts may have one name, such as localhost:29500.
     file = folder / JOBS / f"{job.file_name(f'{one.job}@{one.host}')}.json"
     new = file.with_name(f".{os.getpid()}.new")
@@ -288,7 +288,7 @@ def report(folder: Path, one: JobReport) -> None:
 
 
 def reports(folder: Path) -> list[JobReport]:
-    """Returns what the jobs said of themselves, the last to speak first."""
+    """Returns the jobs' reports on themselves, the newest first."""
     found = []
     with suppress(OSError):
         entries = [one for one in os.scandir(folder / JOBS) if one.name.endswith(".json")]

@@ -43,7 +43,7 @@ class Signals:
         return words
 
     def restore(self) -> None:
-        """Puts the previous handlers back, where nobody has set others since."""
+        """Restores the previous handlers, unless others were set since."""
         if self in _active:
             _active.remove(self)
         with suppress(ValueError):  # not in the main thread

@@ -1,7 +1,7 @@
 """`oddrank.switch()`: a folder from which people and schedulers tell a running job to save or end.
 
-Rank 0 alone reads the order, in a thread of its own: a file system that hangs holds up nothing but
-that thread. Another thread of each rank agrees with the other ranks through the job's store.
+Rank 0 alone reads the order, in a thread of its own: a file system that hangs blocks that thread
+only. Another thread of each rank agrees with the other ranks through the job's store.
 """
 
 import itertools
@@ -63,9 +63,9 @@ def switch(path: str | os.PathLike[str], *, signals: bool = True) -> "Switch":
 class Switch:
     """A watched folder. A context manager; remove() ends it.
 
-    poll(): called by each rank after each step. Returns what to do now, on all ranks after the same
-    step: "" (nearly always), "save" (write a checkpoint) or "kill" (write one, then leave the
-    loop). It costs less than a microsecond.
+    poll(): called by each rank after each step. Returns the order to obey now, on all ranks after
+    the same step: "" (nearly always), "save" (write a checkpoint) or "kill" (write one, then leave
+    the loop). It costs less than a microsecond.
     """
 
     poll: Callable[[], str]
@@ -115,7 +115,7 @@ class Switch:
         self.remove()
 
     def report(self) -> JobReport:
-        """Returns what rank 0 tells `oddrank switch status`."""
+        """Returns rank 0's report for `oddrank switch status`."""
         name, host = job.job_name(), os.uname().nodename
         state, world = self._root.state, self._store.world
         return JobReport(name, host, world, self.steps, state, time.time())
@@ -146,7 +146,7 @@ class Switch:
         return self._store.pace(0.05)
 
     def _pass_on(self, signals: Signals, woken: bytes) -> None:
-        """Tells rank 0 of this rank's signals."""
+        """Reports this rank's signals to rank 0."""
         agreement, now = self._agreement, time.monotonic()
         for word in signals.noted(woken):
             self._store.count(f"signals/{word}", 1)
@@ -172,7 +172,7 @@ class Switch:
 
     def _has_new_signal(self) -> bool:
         """Returns whether a signal orders a save that was not obeyed yet.
-        Counts from when a signal was seen: this thread may look at it again much later."""
+        Counts from the time a signal was seen: this thread may check it again much later."""
         same = self._agreement.obeyed + _SAME_SECONDS
         if self._signalled_at < same:
             self._saves = self._signalled
@@ -200,9 +200,9 @@ class Switch:
 
 
 class _Folder:
-    """What rank 0 reads and writes: in a thread, as a file system may hang.
+    """Rank 0's files, read and written in a thread, as a file system may hang.
 
-    path: absolute. order: as it could be read last. begun: the key of the first one; None: not yet.
+    path: absolute. order: as last read. begun: the key of the first one; None: not yet.
     """
 
     def __init__(self, path: Path, switch: Switch) -> None:

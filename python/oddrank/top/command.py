@@ -95,7 +95,7 @@ def heading(now: Look, job: str) -> str:
 
 
 def _call(rank: Rank, now: float) -> str:
-    """Returns the pause, the held GIL or the collective of the rank, and since when; "": none."""
+    """Returns the pause, the held GIL or the collective of the rank, and since when; "" if none."""
     if rank.gil_wanted is not None:
         return gil_text(rank.gil_wanted, now)
     if rank.pause is not None:
