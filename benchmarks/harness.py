@@ -40,7 +40,7 @@ def resident_mb() -> float:
 
 
 def torchrun(ranks: int, arguments: Sequence[str], timeout: float) -> str:
-    """Runs torchrun on the CPU; returns what it prints. Fails if it does."""
+    """Runs torchrun on the CPU; returns its output. Fails if torchrun does."""
     run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(
@@ -99,7 +99,7 @@ def report(name: str, rows: Sequence[Mapping[str, Any]], file: str | None, **mor
 
 
 def write(name: str, rows: Sequence[Mapping[str, Any]], file: str, **more: Any) -> None:
-    """Writes what `report` does, without the table."""
+    """Writes the same as `report`, without the table."""
     text = json.dumps(
         {"benchmark": name, "machine": machine(), **more, "rows": list(rows)}, indent=1
     )
@@ -112,7 +112,7 @@ def write(name: str, rows: Sequence[Mapping[str, Any]], file: str, **more: Any) 
 
 
 def end(main: Callable[[], None], name: str) -> None:
-    """Runs a benchmark of a GPU and exits. What it lacks ends it with one line, not a traceback.
+    """Runs a benchmark of a GPU and exits. A missing part ends it with one line, not a traceback.
 
     Exit codes: 0 done; 2 it could not run. An error of its own keeps its traceback.
     """

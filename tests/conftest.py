@@ -129,7 +129,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell makes background processes, and their children, ignore Ctrl-C.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if plugin.HERE is None:  # of a rank of a test all variables are meant
+    if plugin.HERE is None:  # a rank of a test keeps all variables
         worker = getattr(config, "workerinput", {}).get("workerid", "")
         config.add_cleanup(partial(environment.remove, environment.clean(worker)))
         owned.adopt_orphans()
@@ -154,7 +154,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    # Found with pytest 9.2 and pytest-xdist 3.8: each worker would build what a group shares.
+    # Found with pytest 9.2 and pytest-xdist 3.8: each worker would build a group's shared parts.
     grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
     if session.config.getoption("loadgroup", False) and any("@" not in i.nodeid for i in grouped):
         pytest.exit("this pytest-xdist groups no tests: pip install 'pytest<9.2'", returncode=2)
@@ -190,7 +190,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _on_its_own(request: pytest.FixtureRequest) -> Iterator[None]:
     """Ends the processes that a test leaves, and sets its environment back.
 
-    Those of fixtures of wider scope, which have begun before, live on.
+    Processes of fixtures of wider scope, which have begun before, live on.
     """
     if plugin.HERE is not None:
         yield

@@ -19,7 +19,7 @@ from texts import texts
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = texts(__file__)
-# A benchmark's constants -> what they are here.
+# A benchmark's constants -> their values in a dry run.
 SMALL = {
     "BYTES": 1 << 16, "ROWS": 32, "PASSES": 1, "RUNS": 100,
     "BACKEND": "auto", "SIZES": ("8", "32K", 64), "BUDGET": 1,

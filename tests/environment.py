@@ -14,7 +14,7 @@ from pathlib import Path
 
 from oddrank.launch.launchers import LAUNCHERS
 
-# Left out: what builds are told, and what tests are told by tests.
+# Kept: settings of builds, and settings that tests give to tests.
 _OURS = r"ODDRANK_(?!CUDA|TORCH|SAMPLES|RANKS_|TEST_).*"
 _PYTHONS = r"PYTHON(?!PATH$|HOME$|USERBASE$).*"
 _TERMINALS = r"COLUMNS|LINES|TERM|COLORTERM|NO_COLOR|FORCE_COLOR|CLICOLOR.*|PY_COLORS|TTY_.*|LC_.*"
@@ -34,7 +34,7 @@ def clean(worker: str = "") -> Path:
     """Cleans this process's environment; returns the folder to remove at its end.
 
     worker: this process's name, of pytest-xdist. HOME and TMPDIR become folders of the process,
-    with short paths: that of a socket has at most 107 bytes.
+    with short paths: a socket's has at most 107 bytes.
     """
     found = dict(os.environ)
     for variable in filter(_REMOVED.fullmatch, found):
@@ -47,7 +47,7 @@ def clean(worker: str = "") -> Path:
     home.mkdir()
     for variable, value in _kept_places(found).items():
         os.environ.setdefault(variable, value)
-    # Folders of tests (tmp_path) stay after the run, for those who look into failures.
+    # Folders of tests (tmp_path) stay after the run, to look into failures.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", short)
     places = {"HOME": home, "TMPDIR": temporary, _RUN: run}
     os.environ |= {"LANG": "C.UTF-8", **{name: str(place) for name, place in places.items()}}
@@ -57,12 +57,12 @@ def clean(worker: str = "") -> Path:
 
 
 def remove(folder: Path) -> None:
-    """Removes what clean() returned."""
+    """Removes the folder that clean() returned."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _kept_places(found: dict[str, str]) -> dict[str, str]:
-    """Returns variables that let programs find what the user's home has and takes long to make."""
+    """Returns variables that let programs find slow-to-make files of the user's home."""
     home = found.get("HOME") or "/"
     cache = found.get("XDG_CACHE_HOME") or f"{home}/.cache"
     config = found.get("XDG_CONFIG_HOME") or f"{home}/.config"
@@ -82,7 +82,7 @@ def _kept_places(found: dict[str, str]) -> dict[str, str]:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Sets the environment back to what it was, at the end."""
+    """Restores the environment at the end."""
     before = dict(os.environ)
     yield
     for name in {*os.environ, *before} - {"PYTEST_CURRENT_TEST"}:  # which pytest sets itself

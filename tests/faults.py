@@ -51,7 +51,7 @@ def only(stage: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Case:
-    """One cell of the matrix: the job to run and what its verdict must say."""
+    """One cell of the matrix: the job to run and its required verdict."""
 
     fault: str
     where: str  # ranks and nodes, and which one has the fault
@@ -150,7 +150,7 @@ def never_started(rank: int, ranks: int) -> Case:
 
 
 def run_once(case: Case) -> str:
-    """Runs the case; returns what was wrong with the verdict, "" if nothing."""
+    """Runs the case; returns the verdict's error, "" without one."""
     with two_hosts() if case.needs_hosts else nullcontext(()) as hosts:
         verdict = case.run(hosts)
     return "" if case.right(verdict) and verdict.gone() else str(verdict)

@@ -15,7 +15,7 @@ from oddrank.report import Report
 
 
 def brief(findings: Iterable[Finding]) -> str:
-    """Returns condition, cause and who of each finding; those alike beside each other once."""
+    """Returns condition, cause and who of each finding; equal neighbours once."""
     groups = groupby(findings, lambda one: f"{one.condition} {one.cause}")
     return "; ".join(f"{what}: {', '.join(_who(one.who) for one in of)}" for what, of in groups)
 
@@ -32,14 +32,14 @@ def shown(findings: Iterable[Finding]) -> str:
     reports.valid(json.dumps(report.envelope()))
     stream = io.StringIO()
     render.report(report, stream)
-    text, _, _ = stream.getvalue().partition("\nno findings: ")  # of a world of four ranks
+    text, _, _ = stream.getvalue().partition("\nno findings: ")  # in a world of four ranks
     return text.rstrip("\n")
 
 
 def check(
     rows: Mapping[str, tuple[Iterable[Finding], str]], golden: Callable[[str], None] | None = None
 ) -> None:
-    """Asserts what each row names; with `golden`, what users see of it, too."""
+    """Asserts the names of each row; with `golden`, the text for users, too."""
     wrong = [
         f"{name}: {said!r}, not {expected!r}"
         for name, (findings, expected) in rows.items()

@@ -48,7 +48,7 @@ def popen(
     """Starts a command line as subprocess.Popen does: forked if it is Python's, else as it is.
 
     It has a session of its own and no input. host: where it runs, if not on this machine. fresh: a
-    new interpreter, for what is read when torch is loaded, such as the level of its log.
+    new interpreter, for settings that torch reads when loaded, such as its log level.
     """
     environ = dict(os.environ if env is None else env)
     line = [str(part) for part in line]
@@ -94,7 +94,7 @@ def _communicate(process: Any, timeout: float | None = None) -> tuple[Any, Any]:
 def run(
     line: Sequence[str], *, timeout: float | None = None, text: bool = False, **how: Any
 ) -> "subprocess.CompletedProcess[Any]":
-    """Runs a command line to its end and captures what it prints, as subprocess.run does."""
+    """Runs a command line to its end and captures its output, as subprocess.run does."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = popen(line, stdout=out, stderr=err, **how)
         try:
@@ -119,7 +119,7 @@ def _can_fork(line: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def run_python(arguments: Sequence[str]) -> None:
-    """Runs what `python ARGUMENTS` runs, in this process: [-u] -m MODULE, -c TEXT or a script.
+    """Runs the program of `python ARGUMENTS` in this process: [-u] -m MODULE, -c TEXT or a script.
 
     The program's globals live as long as the process: freed before, they may hang it.
     """

@@ -17,7 +17,7 @@ class Golden:
         self._rewrites = bool(request.config.getoption("--golden"))
 
     def __call__(self, text: str, name: str = "") -> None:
-        """Fails unless `text` is what the file holds; `name` tells several of one test apart."""
+        """Fails unless `text` is the file's content; `name` distinguishes files of one test."""
         file = Path(self._folder, f"{self._name}{'.' * bool(name)}{name}.txt")
         text = text.rstrip("\n") + "\n"
         if self._rewrites:

@@ -33,7 +33,7 @@ class Fault:
     """One fault. Fires when `stage` begins, or at its `step` if one is given.
 
     late and jitter delay enter() of the timestamps made in that stage: late each call, jitter a
-    random `share` of the calls, the same ones in every run. name: of the entry that scale and set
+    random `share` of the calls, the same ones in every run. name: the entry that scale and set
     falsify.
     """
 
@@ -48,7 +48,7 @@ class Fault:
     value: str = ""
 
     def is_at(self, stage: str, step: str) -> bool:
-        """Returns whether it is for this stage, and for this step or one word of it, if for one."""
+        """Returns whether it is for this stage, and for this step, a word of it, or any step."""
         return self.stage == stage and (self.step is None or self.step in (step, *step.split()))
 
 
@@ -157,7 +157,7 @@ class Injector(NoFaults):
                 _KINDS[fault.kind](fault)
 
     def progress(self, step: str) -> None:
-        """Begins a step and fires its faults: those with this text, or one word of it."""
+        """Begins a step and fires its faults: those with this text, or one of its words."""
         self._step = step
         for fault in self._faults:
             if fault.step is not None and fault.is_at(self._stage, step):

@@ -40,7 +40,7 @@ class Verdict:
     report: dict[str, Any] | None
     output: str
     seconds: float
-    codes: tuple[int | None, ...]  # of the launchers; None if the test had to kill it
+    codes: tuple[int | None, ...]  # the launchers' exit codes; None if the test had to kill it
     left: tuple[str, ...]  # processes of the job that outlived deadline + 2 s
 
     def names(self, *, rank: int | Sequence[int], stage: str) -> bool:
@@ -71,7 +71,7 @@ class Live:
 
     mark: Marked
     launchers: list["subprocess.Popen[bytes] | Forked"]
-    nodes: list[int]  # of each launcher
+    nodes: list[int]  # each launcher's node
     spared: set[int] = field(default_factory=set)
 
     def ports_of(self, rank: int) -> set[int]:
@@ -175,7 +175,7 @@ def _watch(
     limit = time.monotonic() + 60  # until the launchers have started a rank
     seen: set[int] = set()
     while True:
-        looked = time.monotonic()  # what is seen is no older, however long the look takes
+        looked = time.monotonic()  # the result is no older, even if reading takes long
         ranks = [process for process in live.mark.living() if _rank(process) is not None]
         new = {process.pid for process in ranks} - seen
         if new:

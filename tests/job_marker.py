@@ -1,6 +1,6 @@
 """Finds the tests that start jobs: ranks under a launcher, or hosts in network namespaces.
 
-Follows everything that a test, its fixtures and its parameters use through the code in tests/. The
+Follows all names that a test, its fixtures and its parameters use through the code in tests/. The
 test starts jobs if that leads to one of STARTERS, or to the text "torch.distributed.run".
 """
 

@@ -38,7 +38,7 @@ def run_by_node(
 
 
 def context(parameters: Any = None, *, launch: Any = None, **more: Any) -> Any:
-    """Returns what a stage is given to measure with. launch: the rank's place, as Launch has it."""
+    """Returns a stage's means to measure. launch: the rank's place, as Launch has it."""
     launch = launch or SimpleNamespace(rank=0, local_rank=0, host="node0")
     return SimpleNamespace(
         parameters=parameters, launch=launch, step=lambda *_, **__: None, scratch={}, **more

@@ -28,7 +28,7 @@ _FLIPPED: dict[type, type] = {
     ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div,
     ast.Div: ast.Mult,
 }  # fmt: skip
-# Of C++ what is between spaces, as clang-format writes it, a number, or a condition.
+# In C++: text between spaces, as clang-format writes it, a number, or a condition.
 _CPP_FLIPPED = {
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&",
     "+": "-", "-": "+", "*": "+", "+=": "-=", "-=": "+=", "true": "false", "false": "true",
@@ -41,7 +41,7 @@ _CPP = re.compile(
 _NO_CODE = re.compile(
     r"\s*(?:#|//|template|static_assert)|.*(?:constexpr|\boperator\b)|\s+[\w:]+ \w+ = [\w:]+;"
 )
-# What only users read: golden files and readers judge it.
+# Texts that only users read: golden files and readers judge them.
 _NO_LOGIC = ("command.py", "__init__.py")
 
 
@@ -135,7 +135,7 @@ def oddrank_mutants_tell(place, told=set()):
 
 
 def _telling(source: str, file: Path, out: Path) -> str:
-    """Returns a source whose functions write to `out` which tests call them."""
+    """Returns a source whose functions log their calling tests to `out`."""
     tree = ast.parse(source)
     for name, function in _functions(tree).items():
         told = ast.parse(f"oddrank_mutants_tell({f'{file} {name}'!r})").body
@@ -147,9 +147,9 @@ def _telling(source: str, file: Path, out: Path) -> str:
 
 
 def callers(subject: str, files: list[Path], which: str) -> dict[str, list[str]]:
-    """Runs the subject's tests once; returns those of each function, the most special first.
+    """Runs the subject's tests once; returns each function's tests, the most special first.
 
-    What a fixture calls is of use to all tests of its file, what an import calls to all tests.
+    A fixture's calls count for all tests of its file, an import's calls for all tests.
     """
     sources = {file: file.read_text() for file in files}
     with TemporaryDirectory() as folder:
@@ -161,7 +161,7 @@ def callers(subject: str, files: list[Path], which: str) -> dict[str, list[str]]
         finally:
             for file, source in sources.items():
                 file.write_text(source)
-        # Some see that functions tell, by their frames or files: these tests try no mutant.
+        # Some notice the log, by frames or files: these tests try no mutant.
         failed = re.findall(r"^FAILED (.+?)(?: - .*)?$", done.stdout, re.M)
         if done.returncode > 1 or len(failed) > 5 or not out.exists():
             sys.exit(f"tests/{subject} fails without a break:\n{done.stdout[-2000:]}")
@@ -191,7 +191,7 @@ def _pytest(
 
 
 def survives(tests: list[str], file: Path, text: str, seconds: float, which: str) -> bool:
-    """Runs tests on a changed file, which is restored whatever happens."""
+    """Runs tests on a changed file, which is always restored."""
     original = file.read_text()
     try:
         file.write_text(text)

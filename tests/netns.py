@@ -97,7 +97,7 @@ class Network:
         self._undo.callback(_class, where, "change", "1:10", self.rate)
 
     def slow_ports(self, host: int, ports: Iterable[int], rate: float) -> None:
-        """Limits what the host sends from these TCP ports, together."""
+        """Limits the host's total rate from these TCP ports."""
         where = self.hosts[host]
         self._own_class(where, "1:30", rate)
         for port in ports:
@@ -110,7 +110,7 @@ class Network:
         self._undo.callback(_tc, self.switch, "qdisc", "del", "dev", port, "root")
 
     def slow_way(self, sender: int, receiver: int, rate: float) -> None:
-        """Limits what one host sends to another."""
+        """Limits the rate from one host to another."""
         host = self.hosts[sender]
         self._own_class(host, "1:20", rate)
         _filter(host, "1:20", "ip", "dst", f"{self.hosts[receiver].address}/32")
@@ -128,7 +128,7 @@ class Network:
         self.slow_way(second, first, rate)
 
     def delay_link(self, first: int, second: int, seconds: float) -> None:
-        """Delays what the first host sends to the second."""
+        """Delays packets from the first host to the second."""
         host, to = self.hosts[first], self.hosts[second].address
         arguments = (f"tun{second}", host.interface, to, str(_MTU), str(seconds))
         relay = subprocess.Popen(
@@ -169,8 +169,8 @@ def _namespace(stack: ExitStack, name: str) -> None:
 def _plug_in(host: Host, switch: str, rate: float) -> None:
     """Links the host to the switch.
 
-    `rate` limits what the host sends and what its ranks send each other; without a limit the latter
-    would depend on the CPUs, which all hosts share.
+    `rate` limits the host's sends, also between its ranks; without a limit the latter would depend
+    on the CPUs, which all hosts share.
     """
     peer = ("peer", "name", _port(host), "netns", switch, "mtu", str(_MTU))
     name = ("name", host.interface, "netns", host.namespace, "mtu", str(_MTU))

@@ -1,6 +1,6 @@
 """A Python with another torch, which ODDRANK_TEST_OTHER_TORCH names, and which finds this oddrank.
 
-What oddrank needs lies behind that Python's own packages.
+oddrank's dependencies lie behind that Python's own packages.
 """
 
 import os

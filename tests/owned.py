@@ -1,7 +1,7 @@
-"""All processes below this one, orphans too: those that a test leaves end with it.
+"""All processes below this one, orphans too: a test's leftovers end with it.
 
 Linux gives the children of a process that ends to the nearest process above that asks for them:
-adopt_orphans(). So no process of a test can hide, whatever its session or environment.
+adopt_orphans(). So no process of a test can hide, in any session or environment.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ _SERVANTS = {
     "multiprocessing.forkserver": "_forkserver._forkserver_pid",
 }
 KEPT: set[int] = set()
-"""Pids of further such processes. What is below them ends with its test all the same."""
+"""Pids of further such processes. Processes below them end with their test all the same."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def below(known: Collection[Owned] = ()) -> list[Owned]:
 
 
 def end(known: Collection[Owned] = ()) -> list[str]:
-    """Kills all processes below this one but for `known`; returns what they were."""
+    """Kills all processes below this one but for `known`; returns their descriptions."""
     ended: dict[Owned, str] = {}
     limit = time.monotonic() + PATIENCE.seconds(10)  # the kernel may hold one, in state D
     found = below(known)
@@ -89,7 +89,7 @@ def end(known: Collection[Owned] = ()) -> list[str]:
 
 
 def stacks() -> str:
-    """Returns what this process and all below it do: state, command line, stack."""
+    """Returns state, command line and stack of this process and all below it."""
     with tempfile.TemporaryFile("w+") as file:
         faulthandler.dump_traceback(file)
         file.seek(0)

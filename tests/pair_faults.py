@@ -57,7 +57,7 @@ class Case:
             )  # fmt: skip
 
     def said(self, report: Mapping[str, Any] | None) -> str:
-        """Returns "right", or what is wrong with the report."""
+        """Returns "right", or the report's error."""
         if report is None:
             return "no report"
         named = {rank for found in report["findings"] for rank in found["who"]["ranks"]}
@@ -105,7 +105,7 @@ def slow_rank(rank: int, nodes: int, on_host: int) -> Case:
 
 
 def slow_sender(rank: int, ranks: int) -> Case:
-    """Slows a host of one rank. With two ranks only the link can be named, and so both of them."""
+    """Slows a host of one rank. With two ranks only the link can be named, and so both ranks."""
     made = slow_node(rank, ranks, 1)
     if ranks > 2:
         return made

@@ -58,7 +58,7 @@ class Marked:
         return [one for one in found if one.state != "Z"]
 
     def kill_all(self) -> None:
-        """Ends all of them. They stop first: one that saw another die would go on, and raise."""
+        """Ends all processes. They stop first: one that saw another die would go on, and raise."""
         living = self.living()
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for process in living:
@@ -96,7 +96,7 @@ def stop(pid: int) -> None:
 
 
 def injected(inject: str, at: str, faults: Mapping[str, int]) -> dict[str, str]:
-    """Returns variables for faults: those of `inject`, and kind=rank of `faults` in stage `at`."""
+    """Returns variables for faults: `inject`'s, and kind=rank of `faults` in stage `at`."""
     assert bool(at) == bool(faults), "a fault has a stage: stop=2, at='collectives'"
     short = [f"{_KINDS.get(kind, kind)}:rank={rank},stage={at}" for kind, rank in faults.items()]
     text = ";".join([*filter(None, [inject]), *short])
@@ -107,7 +107,7 @@ def injected(inject: str, at: str, faults: Mapping[str, int]) -> dict[str, str]:
 
 @contextmanager
 def held_port() -> Iterator[int]:
-    """Yields a port that nobody listens at and that the kernel gives to no other process.
+    """Yields a port without a listener, which the kernel gives to no other process.
 
     A process that knows it can listen there with SO_REUSEADDR, as the judge and torch's store do.
     """
@@ -164,7 +164,7 @@ def typed(
 ) -> "subprocess.CompletedProcess[str]":
     """Runs `oddrank WORDS` in this process: a tenth of the time that a new one takes.
 
-    What is written to descriptors is not seen.
+    Does not see writes to descriptors.
     """
     out, err, before = io.StringIO(), io.StringIO(), os.getcwd()
     with environment.kept(), redirect_stdout(out), redirect_stderr(err):

@@ -157,7 +157,7 @@ def programs(draw, greenlets=False):
     for index, kind in enumerate(kinds):
         head = "async def" if kind in ("coroutine", "agen") else "def"
         body = _Writer(draw, kinds, index, greenlets).block(0)
-        # Never runs; makes the function a generator whatever was drawn.
+        # Never runs; makes the function a generator in any case.
         kept = ["    if n > 99: yield"] if kind in ("generator", "agen") else []
         text = "\n".join([f"{head} f{index}(n):", "    burn()", *kept, *body])
         functions.append((kind, draw(st.sampled_from(LEVELS)), text))

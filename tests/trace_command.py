@@ -1,4 +1,4 @@
-"""Runs `oddrank trace`, and makes plain what it says."""
+"""Runs `oddrank trace`, and makes its output plain."""
 
 import re
 import socket
@@ -27,7 +27,7 @@ def plain(text, **folders):
 
 
 def transcript(commands, *, folder, cwd, **folders):
-    """Types a command a line, with {names} of folders; returns what a user sees, made plain."""
+    """Types a command a line, with {names} of folders; returns the user's view, made plain."""
     said = []
     for command in commands.strip().splitlines():
         done = oddrank(*command.strip().format(**folders).split(), folder=folder, cwd=cwd)

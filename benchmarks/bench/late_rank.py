@@ -19,7 +19,7 @@ import harness
 
 KINDS = {"healthy": 0, "late 3x": 3, "late 10x": 10, "late 30x": 30, "jitter": 20}
 SEED = 20261121
-ROUND_SECONDS = 20.0  # enough for whatever lateness is injected
+ROUND_SECONDS = 20.0  # enough for any injected lateness
 _SHARE = 0.3
 
 

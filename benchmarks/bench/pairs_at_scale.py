@@ -3,7 +3,7 @@
 python benchmarks/bench/pairs_at_scale.py --json benchmarks/results/pairs_at_scale.json
 
 Each row runs in its own process. The ranks' results of both measurements are simulated. The
-command's own code does the rest: the plan for the ranks, one rank's part of it, the judgement, the
+command's own code does the rest: the plan for the ranks, one rank's part, the judgement, the
 report. One node or one rank sends 30 % more slowly; the noise of a repeat is 3 %.
 """
 

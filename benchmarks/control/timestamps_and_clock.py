@@ -1,4 +1,4 @@
-"""Measures what timestamps and marks cost a rank, and the error of its offset to the root's clock.
+"""Measures a rank's cost for timestamps and marks, and the error of its offset to the root's clock.
 
 All ranks run on this host, where the true offset of the clocks is 0.
 """
@@ -26,7 +26,7 @@ QUESTIONS = 20
 
 
 def ns_each(calls: Callable[[int], None], times: int) -> float:
-    """Returns the CPU time (ns) of one of `times` calls in a Python loop."""
+    """Returns the CPU time (ns) per call, from `times` calls in a Python loop."""
     began = time.thread_time_ns()
     calls(times)
     return (time.thread_time_ns() - began) / times

@@ -1,9 +1,9 @@
-"""Compares times of collectives with those of nccl-tests, on the GPUs of this machine.
+"""Compares times of collectives with nccl-tests' times, on the GPUs of this machine.
 
 nccl-tests' programs (all_reduce_perf, ...) are looked for in $NCCL_TESTS_HOME, its folder build/
 and PATH. If $NCCL_TESTS_HOME holds only the source, they are built for the GPUs of this machine,
-against the NCCL that oddrank loads. Both sides run with that NCCL, and both times are those of the
-slowest rank. A ratio below 1: ours is faster.
+against the NCCL that oddrank loads. Both sides run with that NCCL, and both times are the slowest
+rank's. A ratio below 1: ours is faster.
 """
 
 import json

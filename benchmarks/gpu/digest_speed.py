@@ -16,7 +16,7 @@ import harness
 from oddrank import OddrankError, _native
 
 BYTES = 1 << 30
-RUNS = 1000  # tensors: those of a model, 1 MiB each at full size
+RUNS = 1000  # tensors of a model, 1 MiB each at full size
 COUNTS = {"one tensor": 1, "many tensors": RUNS}
 
 

@@ -25,7 +25,7 @@ from oddrank.bench.native import Native
 
 RUNS = 5000
 BYTES = 8
-MEMORY = 1 << 20  # of each buffer
+MEMORY = 1 << 20  # bytes of each buffer
 CASES = {
     "all_reduce": Case("all_reduce", "float32", BYTES, "sum", in_place=False),
     "sendrecv": Case("sendrecv", "float32", BYTES, NO_OP, in_place=False),

@@ -29,7 +29,7 @@ QUICK = ("selftest", "--quick")
 
 
 def timed(work: Callable[[], Any], calls: int) -> float:
-    """Returns the seconds of one of `calls` calls, on the GPU's clock."""
+    """Returns the seconds per call, from `calls` calls, on the GPU's clock."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     work()
     begin.record()

@@ -3,7 +3,7 @@
 Jobs of 8 ranks under torchrun --tee 3 (gloo), mpirun --tag-output and srun --label on two nodes
 (needs root), all output in one log. One rank, chosen at random, raises, is killed, exits, or hangs
 in front of a collective.
-right: named, and nobody else; of a hang also: nobody is named, since only its victims speak.
+right: named, and no other rank; for a hang also: no rank is named, since only its victims write.
 """
 
 import json
@@ -86,7 +86,7 @@ def judged(log: Path) -> set[int]:
 def run(
     command: list[str], environ: dict[str, str], how: str, culprit: int, folder: Path
 ) -> set[int]:
-    """Runs a job and returns whom its log names."""
+    """Runs a job and returns the ranks that its log names."""
     script, log = folder / "train.py", folder / "job.log"
     script.write_text(JOB)
     with log.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Measures what pytest's plugin costs: its load, and a test in 4 ranks beside other ways.
+"""Measures the cost of pytest's plugin: its load, and a test in 4 ranks beside other ways.
 
 Load: milliseconds of `import oddrank.marker.plugin` in a Python that has imported pytest,
 beside pytest's own import; target <= 5 ms. Tests: each inits a process group and makes an
@@ -30,7 +30,7 @@ MARKED = (
     f"{_IMPORTS}@pytest.mark.ranks(4{{}})\n@pytest.mark.parametrize('number', range({{}}))\n"
     f"def test_sum(ranks, process_group, number):\n{_SUM}"
 )
-# What one writes without a plugin.
+# A test written without a plugin.
 SPAWNED = f"""
 {_IMPORTS}
 import torch.multiprocessing as mp

@@ -21,7 +21,7 @@ import harness
 from oddrank import _native
 from oddrank.metrics import findings
 
-# Fault -> the kinds of suspects that name it, its sizes, and what a size means.
+# Fault -> the kinds of suspects that name it, its sizes, and the meaning of a size.
 FAULTS = {
     "spike": ({"loss-spike"}, (1.1, 1.2, 1.5, 2.0), "times the loss"),
     "drop": ({"slower"}, (0.05, 0.1, 0.2), "of the throughput"),

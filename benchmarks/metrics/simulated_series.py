@@ -15,7 +15,7 @@ FAULTS = ("step", "drift", "spike")
 
 @dataclass
 class Series:
-    """values: of the loss, or of throughput. at: the row of the fault; 0: there is none."""
+    """values: losses, or throughputs. at: the row of the fault; 0: there is none."""
 
     shape: str
     is_loss: bool
@@ -24,7 +24,7 @@ class Series:
     at: int = 0
 
     def text(self) -> str:
-        """Returns the log of a training whose other numbers are well."""
+        """Returns the log of a training whose other numbers are healthy."""
         losses = self.values if self.is_loss else [2.5] * len(self.values)
         speeds = [150.0] * len(self.values) if self.is_loss else self.values
         return "".join(

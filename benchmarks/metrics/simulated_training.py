@@ -168,7 +168,7 @@ class Training:
 
 
 class Harm:
-    """What a fault does to a row."""
+    """The effect of a fault on a row."""
 
     def __init__(self, fault: Fault, rows: int, interval: int, chance: random.Random) -> None:
         self._fault = fault

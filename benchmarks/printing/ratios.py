@@ -1,7 +1,7 @@
 """Measures the cost of a whole line: printflock, a C loop, and the usual Python function.
 
 On each side N processes, started together, append lines of 64 bytes to the same file. Figure:
-seconds per line, from the start signal to the last line of all. `c` = flock + write + unlock in C;
+seconds per line, from the start signal to the very last line. `c` = flock + write + unlock in C;
 `recipe` = the Python function that opens a lock file, flocks, prints, unlocks; `print` = no lock,
 flush=True.
 """

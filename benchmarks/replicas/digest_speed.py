@@ -2,9 +2,9 @@
 
 python benchmarks/replicas/digest_speed.py --json benchmarks/results/replicas_digest.json
 
-The sides: digests by one and two threads, the read of time_host_memory by one, and what Megatron
-does with each parameter, tensor.cpu().float() and SHA-1 over that. All read the same bytes of
-bfloat16. The rates of one thread count its CPU time, which leaves out waits for a core.
+The sides: digests by one and two threads, the read of time_host_memory by one, and Megatron's way
+for each parameter, tensor.cpu().float() and SHA-1 over that. All read the same bytes of bfloat16.
+The rates of one thread count its CPU time, which leaves out waits for a core.
 """
 
 import hashlib

@@ -1,11 +1,11 @@
-"""Measures what watch(every=100) and watch_nonfinite add to a CPU training step, on two gloo ranks.
+"""Measures the cost of watch(every=100) and watch_nonfinite in a CPU step, on two gloo ranks.
 
 python benchmarks/replicas/watch_cost.py --json benchmarks/results/replicas_watch.json
 
 Times on rank 0: a step of a DDP model of 10 million parameters with AdamW, and a comparison of its
-parameters, gradients and optimizer state, of which every 100th step has one. Then steps without and
-with a search for NaN, which ranks compare after each step, take turns. Both cost the same whatever
-the batch, so their share falls as the batch grows.
+parameters, gradients and optimizer state, which every 100th step makes. Then steps without and with
+a search for NaN, which ranks compare after each step, take turns. Both cost the same for any batch,
+so their share falls as the batch grows.
 """
 
 import json

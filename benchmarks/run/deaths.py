@@ -1,8 +1,8 @@
 """Measures how soon `oddrank run` names a rank of four that dies under torchrun, and if rightly.
 
-named_ms: from the fault to the sentence; of an exception and an exit it has the time that torch
-takes to shut down. first: how often the sentence came before torchrun's own report. right: how
-often it named that rank and no other.
+named_ms: from the fault to the sentence; for an exception and an exit it includes torch's shutdown.
+first: how often the sentence came before torchrun's own report. right: how often it named that rank
+and no other.
 """
 
 import statistics

@@ -10,7 +10,7 @@ aborted: ranks that SIGABRT ended, by "terminate called without an active except
 lets go of the last collective's tensor, and asks for the GIL while Python ends. Python before 3.14
 ends such a thread by unwinding its stack, through destructors of torch. It needs no oddrank.
 hung: ranks that did not end within a minute.
-told: jobs of which oddrank said something, though no rank is at fault in any but the aborted.
+told: jobs that oddrank reported, though a rank is at fault only in the aborted ones.
 """
 
 import collections
@@ -76,7 +76,7 @@ def start(kind: str, environ: dict[str, str], how: str, folder: str) -> int:
 
 
 def job(kind: str, how: str) -> list[str]:
-    """Runs a job; returns how each rank ended, and "told" if oddrank said something."""
+    """Runs a job; returns how each rank ended, and "told" if oddrank reported it."""
     folder = tempfile.mkdtemp(prefix="oddrank-")  # no context: a rank would leave it, too
     with processes.held_port() as port:
         own = {

@@ -1,4 +1,4 @@
-"""Runs one real job under `oddrank run`, with a fault or a pause, and compares what was said of it.
+"""Runs one real job under `oddrank run`, with a fault or a pause, and checks the reports.
 
 Every version of the report counts: a wrong name that another sentence replaces is still wrong.
 """
@@ -28,12 +28,12 @@ from processes import Process
 from run.watched_job import watched_job
 
 STALL = 3.0
-# Only ends a hang. The judge waits ten times --stall where ranks work, or nobody can be named.
+# Only ends a hang. The judge waits ten times --stall if ranks work, or no rank can be named.
 _SECONDS = 400.0
 # After a verdict on a death: the launcher ends the other ranks, which must change nothing.
 _SETTLE_SECONDS = 20.0
 _NODES, _RANKS_A_NODE = 3, 2
-# A guard is silent after 30 s; no stall may be told without a name before that.
+# A guard is silent after 30 s; no stall may be reported without a name before that.
 _NODE_STALL = 10.0
 _NOBODY: dict[str, Any] = {"ranks": [], "accept": [], "accept_cycle": [], "kinds": []}
 _BAD = ("stall", "death")
@@ -41,10 +41,10 @@ _BAD = ("stall", "death")
 
 @dataclass(frozen=True)
 class Said:
-    """What was said of one job. kind: it is right, and so is the cause.
+    """The report on one job. kind: it is right, and so is the cause.
 
-    saved: `oddrank triage` names the same ranks and causes from what was saved; None: nothing was
-    to be saved. seconds: from the fault to the sentence; of a job without a fault, until it ended.
+    saved: `oddrank triage` names the same ranks and causes from the saved files; None: nothing was
+    to be saved. seconds: from the fault to the sentence; without a fault, until the job ended.
     """
 
     outcome: str
@@ -117,8 +117,8 @@ def told(
 def same(truth: Mapping[str, Any], live: Mapping[str, Any], offline: Mapping[str, Any]) -> bool:
     """Returns whether two reports name the same ranks by the same causes, or by accepted ones.
 
-    What was saved of nodes that share a machine may have more: how a rank was whose guard was
-    silent.
+    The saved evidence of nodes that share a machine may have more: the state of a rank with a
+    silent guard.
     """
     before, after = named_in(live, {}), named_in(offline, {})
     causes = [{one.cause for one in said if one.ranks} for said in (before, after)]
@@ -148,7 +148,7 @@ def at_fault(case: Case) -> Said:
         file = job.folder / "report.json"
 
         def over() -> bool:
-            """A death ends the job: what the others' ends add must not change the verdict."""
+            """A death ends the job: the others' ends must not change the verdict."""
             return events(read(file))[0]["event"] != "death" or not job.mark.living()
 
         return told(file, case.truth(), over=over)

@@ -1,4 +1,4 @@
-"""The kinds of jobs that faults.py runs, and the file that keeps what came of them."""
+"""The kinds of jobs that faults.py runs, and the file that keeps their outcomes."""
 
 import fcntl
 import json
@@ -21,7 +21,7 @@ from hang_table import BY_NAME, FAULTS, HEALTHY, PAUSES, plan_case
 import harness
 
 _SEED = 18
-# A pause may last up to ten times --stall: that of a minute, on a busy machine.
+# A pause may last up to ten times --stall: the pause of a minute, on a busy machine.
 _PAUSE_STALLS = {"long-checkpoint": 15.0, "compile": 30.0}
 _OUTCOMES = ("right", "wrong", "unknown", "failed")
 
@@ -51,7 +51,7 @@ def with_fault() -> Kinds:
 
 
 def without_fault() -> Kinds:
-    """Returns jobs in which nobody is to blame."""
+    """Returns jobs in which no rank is to blame."""
 
     def of(name: str, *harm: Callable[[Any], None], **how: Any) -> Callable[[int], Said]:
         return lambda number: jobs.healthy(plan_case(BY_NAME[name], number, _SEED), *harm, **how)
@@ -79,7 +79,7 @@ def plan(names: Sequence[str], repetitions: int, healthy: int | None) -> list[tu
 
 
 def make(name: str, number: int) -> Run:
-    """Makes a run. What goes wrong with the run itself is its outcome."""
+    """Makes a run. An error of the run itself is its outcome."""
     try:
         said = {**with_fault(), **without_fault()}[name](number)
     except (Exception, AssertionError) as error:

@@ -1,4 +1,4 @@
-"""Scores `oddrank run`: whom does it name while real jobs go wrong, and does it name nobody else?
+"""Scores `oddrank run`: does it name the right rank, and no other, in real jobs?
 
 Small trainings over gloo, the faults of benchmarks/triage/hang_table.py and more: a process is
 killed for memory, a node is stopped or cut off, ranks run under srun and mpirun, 32 ranks. Then
@@ -9,9 +9,8 @@ faults.py --only lock killed                    these
 faults.py --repetitions 10 --healthy 100        the proof: some hours
 
 right, wrong, unknown: as the scorer of hangs counts. failed: the job itself did not do as it
-should. kind: right ones with the right cause. saved: runs of which `oddrank triage` says the same
-from the evidence that was saved; differs: those of which it does not. told_s: median seconds until
-it was told.
+should. kind: right ones with the right cause. saved: runs on which `oddrank triage` agrees, from
+the saved evidence; differs: runs on which it does not. told_s: median seconds until the report.
 --json FILE keeps each run as soon as it has ended. Runs that FILE has are not made again, so that
 an interrupted benchmark goes on; --again makes them anew. Two of these may write to one FILE.
 """

@@ -1,13 +1,13 @@
-"""Scores `oddrank run` in trainings with frameworks, under the launchers that their users type.
+"""Scores `oddrank run` in trainings with frameworks, under the launchers that their users take.
 
-Two ranks over gloo on the CPU (tests/run/frameworks), without a fault and with each: whom does it
-name, where, and is any process of the job left? `make frameworks` makes the environment.
+Two ranks over gloo on the CPU (tests/run/frameworks), without a fault and with each: which rank
+does it name, where, and is any process of the job left? `make frameworks` makes the environment.
 
 frameworks.py                        all jobs, once: half an hour
 frameworks.py --only lightning       of these frameworks
 frameworks.py --speed --repetitions 5    150 steps with and without oddrank, in so many pairs
 
-right: of a job with a fault, only its rank is named, at the right line, and all of its processes
+right: for a job with a fault, only its rank is named, at the right line, and all of its processes
 end; a healthy one ends as without oddrank, and nothing is said.
 """
 

@@ -2,8 +2,8 @@
 
 cpu: share of one core over `--seconds` (goal: 0.1 %). private: memory that no other process shares
 (goal: 3 MB). death: from SIGKILL to the root's knowledge (goal: 100 ms). snapshot: from the root's
-question to the answer, 200 ms of which lie between its two looks; its bytes on the wire, and of the
-record in it.
+question to the answer, with 200 ms between its two samples; its bytes on the wire, and the record's
+bytes in it.
 """
 
 import os

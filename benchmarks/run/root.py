@@ -41,7 +41,7 @@ _WATCHED_SECONDS = 20.0
 
 
 def real_answer(folder: Path) -> bytes:
-    """Returns what the guard of a training rank answers."""
+    """Returns the answer of a training rank's guard."""
     with watched(folder) as (worker, root, _):
         worker.does("oddrank.arm()")
         worker.does(f"exec({_TRAINS.format(folder)!r})")

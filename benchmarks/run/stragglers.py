@@ -5,7 +5,7 @@
 CLONE: a clone of github.com/ByteDance-Seed/StragglerAnalysis (Apache-2.0), whose data/ has three
 traces of pipelines on GPUs: AR, in which one worker was made slow on purpose, SE, in which
 sequences have random lengths, and ST, in which the last stage has more to do. So one worker is
-odd, in AR. Needs pyarrow, which nothing else of oddrank does.
+odd, in AR. Only this needs pyarrow.
 
 peers: the rule of self-test and bench, on the seconds that a worker computes in each step, among
 the workers of its stage. late: the rule of `oddrank run`, on all collectives and messages as gloo's
@@ -45,7 +45,7 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 
 def slow(rows: Sequence[Mapping[str, Any]]) -> dict[Worker, float]:
-    """Returns the workers that compute longer than those of their stage, and how much longer."""
+    """Returns the workers that compute longer than others of their stage, and how much longer."""
     seconds: dict[Worker, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for row in rows:
         if row["optype"] in COMPUTE:

@@ -40,7 +40,7 @@ FIGURES = {
     "reach": (2, 8), "file_system": (4, 9), "speed": (14, 9),
     "speed_recheck": (2, 9), "links": (4, 24), "collectives": (12, 5),
 }  # fmt: skip
-PARTS = 132  # of a GPU, each with its own fingerprint
+PARTS = 132  # multiprocessors of a GPU, each with its own fingerprint
 PORTS = {f"mlx5_{i}/1": "ACTIVE, 400 Gb/sec (4X NDR), InfiniBand" for i in range(8)}
 # Fault -> (ranks, facts): a node with another image; 300 ranks, each with its own difference.
 FAULTS: dict[str, list[tuple[range, dict[str, Any]]]] = {

@@ -1,4 +1,4 @@
-"""Measures how long a healthy self-test of CPU ranks takes, and how much of it torch's start takes.
+"""Measures the seconds of a healthy self-test of CPU ranks, and torch's share at its start.
 
 Each side is a whole torchrun; figure: seconds from start to exit. "least" is an import of torch, a
 connection over gloo and one barrier. Then 8 ranks with --quick: seconds from the end of join to the

@@ -1,12 +1,12 @@
-"""Measures what a switch costs a training step: poll(), and the threads behind it.
+"""Measures the cost of a switch for a training step: poll(), and the threads behind it.
 
 python benchmarks/switches/poll_cost.py --json benchmarks/results/switches_poll.json
 
 Two gloo ranks under torchrun, at torch's own store. Each repetition runs a loop that does nothing
-but poll() for two seconds, in which the threads look at file and store as often as they always do,
-and the same loop with an empty method. Figures are CPU time of the training thread: other programs
-don't change it. What it may lose to the threads besides, as they hold the GIL, is at most their own
-CPU time, taken while the loop sleeps.
+but poll() for two seconds, while the threads read file and store as often as ever, and the same
+loop with an empty method. Figures are CPU time of the training thread: other programs don't change
+it. Its further loss to the threads, as they hold the GIL, is at most their own CPU time, taken
+while the loop sleeps.
 """
 
 import json
@@ -27,7 +27,7 @@ _BATCH = 10_000
 
 
 class Empty:
-    """A method that does nothing, and costs what a call costs."""
+    """A method that does nothing, at the cost of a call."""
 
     def poll(self) -> str:
         return ""

@@ -1,9 +1,9 @@
-"""Measures what the recorder costs within its budget, on this Python: armed over unarmed CPU time.
+"""Measures the recorder's cost within its budget, on this Python: armed over unarmed CPU time.
 
 Each row is a workload. A process runs it without the recorder, then armed: for two seconds, in
 which the recorder finds its levels, and then for the figure. `without_a_budget`: overhead=None.
-`empty_hook`, up to Python 3.11: a profile function in C that does nothing, which is the least that
-a hook costs there. Needs a C compiler.
+`empty_hook`, up to Python 3.11: a profile function in C that does nothing, the least cost of a hook
+there. Needs a C compiler.
 """
 
 import json

@@ -67,7 +67,7 @@ down(int(sys.argv[2]))
 
 
 def die(number: int, folder: Path) -> str:
-    """Returns what is wrong in the record of a process that has died, "" if nothing."""
+    """Returns the error in the record of a process that has died, "" without one."""
     depth = random.Random(number).randrange(40)
     own = folder / str(number)
     process = subprocess.run(

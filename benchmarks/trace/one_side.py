@@ -1,7 +1,6 @@
 """Makes one measurement in its own process: TOOL WORKLOAD FOLDER. Prints ns of CPU time per event.
 
-Counts the events that a line tracer would see in the workload's own code, whatever the tool sees.
-"""
+Counts the events that a line tracer would see in the workload's own code, for every tool."""
 
 import difflib
 import json

@@ -22,7 +22,7 @@ import oddrank
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 
-STEPS = 20  # of a block
+STEPS = 20  # steps of a block
 VOCABULARY, LENGTH, WIDTH, LAYERS, BATCH = 512, 64, 128, 4, 8
 
 

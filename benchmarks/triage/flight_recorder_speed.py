@@ -1,8 +1,8 @@
 """Judges the flight-recorder dumps of large jobs: seconds, memory, whether it names the culprit.
 
-The dumps are those of synthetic.py, written to a folder that is deleted afterwards. Ranks of one
-pipeline stage share the bytes of their entries, which saves minutes of writing; all other parts are
-their own. Each reading is a process of its own, and files are in the page cache.
+synthetic.py makes the dumps, written to a folder that is deleted afterwards. Ranks of one pipeline
+stage share the bytes of their entries, which saves minutes of writing; all other parts are their
+own. Each reading is a process of its own, and files are in the page cache.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Feeds RUNS changed inputs to each parser of logs, stacks and dumps; reports what it finds.
+"""Feeds RUNS changed inputs to each parser of logs, stacks and dumps; reports crashes.
 
 For `make fuzz`. The first inputs are dumps of synthetic.py, and lines of fuzz_words.dict beside the
 targets, which are the words of the fuzzer as well.
@@ -76,7 +76,7 @@ def seeds(program: str, source: Path) -> Iterator[bytes]:
 
 
 def run(program: Path, source: Path, folder: Path, runs: int, seconds: int) -> dict[str, Any]:
-    """Returns the row of one program; prints what it says if it fails."""
+    """Returns the row of one program; prints its output if it fails."""
     corpus, first = (folder / f"{kind}-{program.name}" for kind in ("corpus", "seeds"))
     for place in (corpus, first):
         place.mkdir(exist_ok=True)

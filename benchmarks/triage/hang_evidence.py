@@ -1,6 +1,6 @@
-"""Saves the evidence of a job: a folder a form, and `all` with all of them.
+"""Saves the evidence of a job: a folder a form, and `all` with all forms.
 
-A form that a case can't give is left out: a dead process has no stack, gloo's sends no dump.
+A form that a case can't give is left out: a dead process has no stack, and gloo sends no dump.
 """
 
 import json
@@ -44,7 +44,7 @@ FORMS = (
     "kernel",
     "all",
 )
-# These are other shapes of what `all` has already.
+# These are other shapes of evidence that `all` has already.
 _NOT_IN_ALL = ("flight_recorder_groups", "flight_recorder_json")
 
 
@@ -54,7 +54,7 @@ def forms_of(folder: Path) -> list[str]:
 
 
 def save_live(job: "Job", folder: Path) -> None:
-    """Saves what only living processes give. What disturbs the least comes first."""
+    """Saves evidence that only living processes give. The least disturbing comes first."""
     if not _ends_by_itself(job):
         _records(job, folder)
     _flight_recorder(job, folder)
@@ -63,7 +63,7 @@ def save_live(job: "Job", folder: Path) -> None:
 
 
 def save_dead(job: "Job", folder: Path) -> None:
-    """Saves what is there after the end, and fills `all`."""
+    """Saves the evidence after the end, and fills `all`."""
     if _ends_by_itself(job):
         _records(job, folder)
     shutil.copytree(job.folder / "torchrun", folder / "torchrun")

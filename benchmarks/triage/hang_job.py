@@ -119,7 +119,7 @@ def wait_for_progress(job: Job) -> None:
 
 
 def let_fault_happen(job: Job) -> None:
-    """Lets the culprits do what the table says; returns once they have begun it."""
+    """Lets the culprits act as the table says; returns once they have begun."""
     fault = BY_NAME[job.case.fault]
     if fault.signal:
         for rank in job.case.ranks:
@@ -139,7 +139,7 @@ def _ticks(case: Case) -> int:
 
 
 def config_of(case: Case, memory_cgroup: str) -> dict[str, Any]:
-    """Returns what the ranks read. Variants: marks, loader, and what flight recorders hold."""
+    """Returns the ranks' settings. Variants: marks, loader, and content of flight recorders."""
     fault = BY_NAME[case.fault]
     return {
         "layout": asdict(case.layout),
@@ -201,7 +201,7 @@ def _environ(case: Case, folder: Path, mark: Marked) -> dict[str, str]:
         **os.environ,
         **mark.environ,
         "OMP_NUM_THREADS": "1",
-        # What an earlier job has compiled would be found there.
+        # An earlier job's compiled code would be found there.
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "compiled"),
         "HANGS_CONTROL": str(folder),
         "ODDRANK_DIR": str(folder / "records"),

@@ -1,4 +1,4 @@
-"""Scores tools on the evidence of DIR: who was named, was it right, was the kind right.
+"""Scores tools on the evidence of DIR: which rank was named, was it right, was the kind right.
 
 Each form of each case is asked alone. `oddrank triage` gets every form, torch's own analyzer the
 pickles of the flight recorder.
@@ -20,7 +20,7 @@ TRIAGE = f"{sys.executable} -m oddrank triage --json -"
 ODDRANK, TORCH = "oddrank triage", "torch fr_trace"
 _SECONDS = 300.0
 _FOR_TORCH = ("flight_recorder", "flight_recorder_groups")
-# Of paths in texts: results are the same wherever the jobs were made.
+# Folders cut from paths in texts: results do not depend on where the jobs were made.
 _FOLDERS = re.compile(r"(?<![\w.])/(?:[^/\s:()]+/)+")
 OUTCOMES = ("right", "wrong", "unknown", "failed")
 # Confidence that counts as naming somebody: DESIGN says that low alone is "unknown".
@@ -46,7 +46,7 @@ print(json.dumps(texts))
 
 @dataclass(frozen=True)
 class Named:
-    """What one finding names with at least medium confidence."""
+    """The ranks that one finding names with at least medium confidence."""
 
     ranks: frozenset[int]
     cause: str
@@ -54,7 +54,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a tool said of one form of one case. kind: the cause is an accepted one."""
+    """A tool's answer on one form of one case. kind: the cause is an accepted one."""
 
     tool: str
     case: str
@@ -70,7 +70,7 @@ def judge(truth: Mapping[str, Any], said: Sequence[Named]) -> tuple[str, bool]:
     """Returns the outcome, and whether a right answer also has an accepted kind.
 
     wrong: a rank is named that may not be. A cycle may name all of its ranks, if the culprit is
-    among them. Nobody named is right in a healthy job, else unknown.
+    among them. No rank named is right in a healthy job, else unknown.
     """
     named = frozenset[int]().union(*(one.ranks for one in said))
     if not named:

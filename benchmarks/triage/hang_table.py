@@ -1,6 +1,6 @@
-"""The table of faults: what each does to a job, who is to blame for it, and who may be named.
+"""The table of faults: their effects on a job, the ranks to blame, and the ranks that may be named.
 
-A row a fault. `plan_case` makes a case of it from a seed; the same seed makes the same case.
+`plan_case` makes a case from a row and a seed; the same seed makes the same case.
 """
 
 import random
@@ -86,7 +86,7 @@ def those(layout: Layout, ranks: Sequence[int]) -> list[int]:
 
 
 def those_or_their_pair(layout: Layout, ranks: Sequence[int]) -> list[int]:
-    """Two ranks that differ: nobody can say which one is odd."""
+    """Two ranks that differ: the evidence cannot show which one is odd."""
     pairs = [group for group in layout.data_groups() if len(group) == 2]
     return sorted({r for group in pairs if set(group) & set(ranks) for r in group} | set(ranks))
 
@@ -113,7 +113,7 @@ class Fault:
     other, so the cause "cycle" may name all of them. dies: a process ends, and the launcher would
     end the others: it is stopped until the evidence is saved. hangs: no rank gets any further.
     mute: forms of evidence that the culprits can't give: they are stopped, dead, without the GIL.
-    needs: what the machine must have: fuse.
+    needs: a part that the machine must have: fuse.
     """
 
     name: str
@@ -194,7 +194,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("slow", "moving", NOT_ENTERED, ANY, "slow_down", hangs=False),
 )  # fmt: skip
 HEALTHY = Fault("healthy", "", (), (*ANY, *DATA), who=nobody, hangs=False)
-# Pauses of healthy jobs: nobody is to blame, though the others wait for these ranks.
+# Pauses of healthy jobs: no rank is to blame, though the others wait for these ranks.
 PAUSES: tuple[Fault, ...] = (
     Fault("evaluation", "", (), ANY, "evaluate", "metrics", hangs=False),
     Fault("checkpoint", "", (), ANY, "write_checkpoint", "begin", hangs=False),
@@ -207,14 +207,14 @@ BY_NAME = {fault.name: fault for fault in (*FAULTS, HEALTHY, *PAUSES)}
 
 @dataclass(frozen=True)
 class Case:
-    """One job. Its name is that of its folder."""
+    """One job. Its folder has the same name."""
 
     name: str
     fault: str
     layout: Layout
     ranks: tuple[int, ...]
     delay: int  # steps between the agreement on the fault and the fault
-    variant: int  # 0 or 1: how files are cut and what is written in them
+    variant: int  # 0 or 1: how files are cut, and their content
     seed: int
 
     def truth(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Writes the lines that NCCL's watchdog would have written: gloo has none.
 
-The facts are true: each rank's open operations, their sequence numbers and sizes are those of its
-flight recorder at that moment. The wording is that of torch 2.9 to 2.13, or of 2.6.
+The facts are true: each rank's open operations, their sequence numbers and sizes are its flight
+recorder's at that moment. The wording is torch's of 2.9 to 2.13, or of 2.6.
 """
 
 import ast
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# An operation of gloo -> what NCCL calls it; its barrier is an all_reduce of one number.
+# An operation of gloo -> NCCL's name for it; its barrier is an all_reduce of one number.
 _TYPES = {
     "all_reduce": "ALLREDUCE",
     "all_gather": "ALLGATHER",
@@ -58,7 +58,7 @@ class _Wait:
 
 
 def _open(one: Mapping[str, Any]) -> list[_Wait]:
-    """Returns what the rank has open, one in each group."""
+    """Returns the rank's open operations, one in each group."""
     found: dict[str, _Wait] = {}
     for entry in one["dump"]["entries"]:
         name, seq = entry["process_group"][0], entry["collective_seq_id"]
@@ -106,7 +106,7 @@ def _timeout(
 
 
 def _observed(rank: int, one: Mapping[str, Any], first: int) -> list[tuple[float, str]]:
-    """Returns what a rank says that waits in nothing itself: its monitor dumps with the others."""
+    """Returns the lines of a rank that waits in no operation: its monitor dumps with the others."""
     name = next(name for name, row in one["groups"].items() if row["desc"] == "default_pg")
     status = one["dump"]["pg_status"].get(name, {})
     enqueued = status.get("last_enqueued_collective", -1)

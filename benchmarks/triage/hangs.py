@@ -1,11 +1,11 @@
-"""A benchmark of hangs: makes real jobs with one fault each, and scores who names the culprit.
+"""A benchmark of hangs: makes real jobs with one fault each, and scores the tools' verdicts.
 
 hangs.py make DIR                 22 faults, a job each, and 100 healthy jobs
 hangs.py make DIR --only stopped lock
 hangs.py score DIR --json FILE    asks `oddrank triage`, and torch's own analyzer
 hangs.py table FILE               the result as Markdown
 
-README.md beside this file says what is in DIR.
+README.md beside this file describes DIR.
 """
 
 import argparse

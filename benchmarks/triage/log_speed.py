@@ -5,7 +5,7 @@ torchrun's prefixes, plain lines of one rank, and a progress bar that fills one 
 carriage returns. Each ends with a traceback; the first one, once more, also begins with it, or has
 it in its middle. To compare: `logs first-error`, and `grep -c` for one word.
 
-Of 0.5 GB, triage takes 0.24 s to start (click 0.04, classes of facts 0.05, 300 regular expressions
+For 0.5 GB, triage takes 0.24 s to start (click 0.04, classes of facts 0.05, 300 regular expressions
 0.03, other modules the rest) and 0.4 s to scan at 1.3 GB a second: such a log cannot be much faster
 than 0.8 GB a second, and 1 GB a second takes logs of over 1 GB.
 """

@@ -67,7 +67,7 @@ class Batches(torch.utils.data.Dataset[torch.Tensor]):
 
 
 class Trainer:
-    """One rank. Hooks may change what it does next; see training_hooks.py."""
+    """One rank. Hooks may change its next action; see training_hooks.py."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.rank, self.config = dist.get_rank(), config
@@ -86,7 +86,7 @@ class Trainer:
         self.pairs = 0
         self.fault_at: int | None = None
         self.compute_seconds = 0.004
-        # What a step does with its gradients, in this order.
+        # A step's collectives on its gradients, in this order.
         self.after_backward: list[Callable[[], object]] = [
             self.reduce_gradients, self.gather_shards, self.reduce_norm,
         ]  # fmt: skip
@@ -257,7 +257,7 @@ def group_table() -> dict[str, dict[str, str]]:
 
 
 def dump_flight_recorder(config: dict[str, Any], rank: int) -> None:
-    """Writes what torch's flight recorder holds, once, as its watchdog does on a timeout."""
+    """Writes the content of torch's flight recorder, once, as its watchdog does on a timeout."""
     with _dumping:
         if not (CONTROL / "flight_recorder" / f"pickle{rank}").exists():
             _dump(config, rank, CONTROL / "flight_recorder")

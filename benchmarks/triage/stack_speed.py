@@ -1,13 +1,13 @@
 """Times the reading and grouping of 10,000 dumps of py-spy (52 MB): single thread, CPU time.
 
-The dumps lie in the page cache. `read and group` is what the C++ reader does: it opens the files,
+The dumps lie in the page cache. `read and group` is the C++ reader's work: it opens the files,
 takes them apart and puts equal stacks together. `facts and verdict` is the rest in Python, `naive`
 the plain way in Python: a dict of tuples of lines. The last rows judge facts in memory, a stack and
 a state for each rank, up to the words of the findings. Targets: 1 s for 10,000 ranks, 20 ms for 4.
 
 Where `triage` reads files of their own, one takes 13 us to be found, opened and read, 35 us to be
-looked at for envelopes, 37 us for the scan that all readers of logs share, and 60 us or more for
-its stacks, facts and the judges: the way of a file through Python, not its bytes, is the floor.
+checked for envelopes, 37 us for the scan that all readers of logs share, and 60 us or more for its
+stacks, facts and the judges: the way of a file through Python, not its bytes, is the floor.
 """
 
 import os
@@ -55,7 +55,7 @@ HELPERS = (("Thread-1 (_pin_memory_loop)", 14), ("QueueFeederThread", 14), ("Thr
 
 
 def dump(rank: int) -> str:
-    """Returns what py-spy prints of a rank with four threads: 5 kB."""
+    """Returns py-spy's output on a rank with four threads: 5 kB."""
     pid = 100_000 + rank
     lines = [f"Process {pid}: python -u train.py", "Python v3.11.7 (/usr/bin/python3.11)", ""]
     threads = [("MainThread", LOADING if rank == CULPRIT else WAITING, 32)]

@@ -1,4 +1,4 @@
-"""Makes the flight-recorder dumps of a large job that hangs, and the truth: whose fault it is."""
+"""Makes the flight-recorder dumps of a large job that hangs, and the truth: the ranks at fault."""
 
 import argparse
 import json

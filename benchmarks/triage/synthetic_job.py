@@ -1,4 +1,4 @@
-"""A large training job and its faults, simulated: who waits where when nothing moves any more.
+"""A large training job and its faults, simulated: where each rank waits once nothing moves.
 
 The job trains on TP x PP x DP ranks with experts over EP of the DP ranks, as Megatron does it. Its
 last step is simulated: hosts enqueue ahead of GPUs, a GPU runs its operations in order, and a
@@ -56,7 +56,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Truth:
-    """What was done to the job. ranks: who is to blame. causes: names that are right for it."""
+    """The fault of the job. ranks: the ones to blame. causes: names that are right for it."""
 
     fault: Fault
     ranks: tuple[int, ...]
@@ -67,11 +67,11 @@ class Truth:
     truncated: tuple[int, ...] = ()
     world: int = 0
     cycle: tuple[int, ...] = ()
-    """Who may be named besides, if the cause is a cycle."""
+    """Ranks that may be named, too, if the cause is a cycle."""
 
 
 class Programs:
-    """The groups of a job, and what each of its ranks does in a step."""
+    """The groups of a job, and the operations of each rank in a step."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -177,7 +177,7 @@ def harm(program: list[Op], fault: Fault, chance: random.Random) -> tuple[list[O
     """Returns a program with a fault in it, the place and the operation."""
     collectives = [i for i, op in enumerate(program) if op.peer is None and len(op.group.ranks) > 1]
     pairs = [(i, program[i], program[i + 1]) for i in range(len(program) - 1)]
-    # Not a last call that nobody else waits for.
+    # Not a last call that no other rank waits for.
     fits = collectives
     if fault == "size":
         fits = [i for i in collectives if program[i].name != "all_to_all"]

@@ -40,7 +40,7 @@ HARM = Options(missing=0.3, truncated=0.05, skew=5.0)
 
 
 def answer(folder: Path) -> list[Named]:
-    """Returns whom triage names with at least medium confidence."""
+    """Returns the ranks that triage names with at least medium confidence."""
     notes = Notes()
     try:
         with files.opened([str(folder)], notes) as items:
@@ -74,7 +74,7 @@ def outcome(truth: Truth, said: list[Named]) -> tuple[str, bool]:
 def case(
     job: Job, fault: Fault, seed: int, options: Options = HARM
 ) -> tuple[Truth, list[Named], float, float]:
-    """Returns the truth of one job, whom triage names, and the seconds of making it and of that."""
+    """Returns the truth of one job, the ranks that triage names, and the seconds of both steps."""
     folder = Path(tempfile.mkdtemp(prefix="oddrank-synthetic-"))
     try:
         began = time.perf_counter()
@@ -87,7 +87,7 @@ def case(
 
 
 def options_of(seed: int) -> Options:
-    """Every third job dumps JSON, every fourth only what is open."""
+    """Every third job dumps JSON, every fourth only open operations."""
     more = {"as_json": seed % 3 == 2, "active_only": seed % 4 == 3}
     return Options(**{**asdict(HARM), **more})
 

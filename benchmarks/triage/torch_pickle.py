@@ -178,7 +178,7 @@ class TorchPickle:
         return self._remembered(text, b"X" + struct.pack("<I", len(raw)) + raw)
 
     def _remembered(self, what: str | Frame, written: bytes) -> bytes:
-        """Returns what is written for the first time, with its number in the memo."""
+        """Returns the bytes of a first write, with its number in the memo."""
         index = len(self._memo)
         put, get = (b"q", b"h") if index < 256 else (b"r", b"j")
         packed = struct.pack("<B" if index < 256 else "<I", index)

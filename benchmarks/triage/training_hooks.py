@@ -1,6 +1,6 @@
-"""What the culprits of hang_table.py do: a function a fault, called in the culprit by its hook.
+"""The culprits' actions of hang_table.py: a function a fault, called in the culprit by its hook.
 
-Their names are those of a training's own code: evidence must not say "fault".
+Their names are a training's own: evidence must not say "fault".
 """
 
 import ctypes
@@ -44,7 +44,7 @@ def agree_before_gradients(trainer: "Trainer") -> None:
 
 
 def save_early(trainer: "Trainer") -> None:
-    """Waits for all ranks to save a checkpoint, as if the clock had told only some of them to.
+    """Waits for all ranks to save a checkpoint, as if only some had the order from the clock.
 
     A barrier: gloo's gather lets a rank go as soon as it has sent.
     """
@@ -144,7 +144,7 @@ def retry(trainer: "Trainer") -> None:
 
 
 def read_device(trainer: "Trainer") -> None:
-    """Reads from a pipe that nobody writes to, in C, without giving the GIL back."""
+    """Reads from a pipe that no process writes to, in C, without giving the GIL back."""
     ours, _ = os.pipe()
     ctypes.PyDLL(None).read(ours, ctypes.create_string_buffer(1), 1)
 
