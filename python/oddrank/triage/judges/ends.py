@@ -89,9 +89,10 @@ def ends_of(view: View) -> list[End]:
         # where a source says which processes the job has.
         whose = death.process
         of_kernel = whose.rank is None and death.by == "kernel"
-        gaps = [_since(death, d) for d in view.deaths if of_kernel and d.by != "kernel"]
-        if any(gap > _LONG for gap in gaps) and not any(gap <= _LONG for gap in gaps):
-            continue
+        if of_kernel:
+            gaps = [_since(death, d) for d in view.deaths if d.by != "kernel"]
+            if any(gap > _LONG for gap in gaps) and not any(gap <= _LONG for gap in gaps):
+                continue
         if of_kernel and whose.host in view.began:
             strangers.append(death)
         else:
