@@ -1,9 +1,9 @@
 """Breaks the product in random places, one at a time, and counts which breaks no test finds.
 
 `python tests/mutants.py --count 50 triage run control trace` changes python/oddrank/<subject>, runs
-the subject's tests that call the changed function, and restores the file. `csrc/trace/read` changes
-files of C++, and runs the C++ tests, then the Python tests of trace on a build with what these did
-not find. Prints each survivor as a diff. Tests that start jobs are left out without --jobs.
+the subject's tests that call the changed function, and restores the file. With `csrc/trace/read` it
+changes C++: the C++ tests run, and if they find nothing, trace's Python tests on a build with the
+break. Prints each survivor as a diff. Tests that start jobs are left out without --jobs.
 Start it in a checkout without uncommitted changes, from which oddrank is installed with -e.
 """
 
@@ -209,7 +209,7 @@ def cpp_survives(file: Path, text: str, seconds: float, which: str) -> bool | No
             return None
         if _ends(*ctest, "--stop-on-failure", seconds=seconds):
             return False
-        if _ends("make", "-s", f"{sys.prefix}/.built", f"VENV={sys.prefix}", seconds=seconds):
+        if _build(seconds):
             return False  # the module can't be imported
         return passes([f"tests/{file.relative_to(ROOT).parts[1]}"], seconds, which)
     finally:
@@ -217,11 +217,17 @@ def cpp_survives(file: Path, text: str, seconds: float, which: str) -> bool | No
 
 
 def _ends(*command: str, seconds: float) -> int:
-    """Returns a command's exit code; 124: it took too long."""
+    """Returns a command's exit code, 124 after so many seconds. No pipe: a child may keep it."""
     with suppress(subprocess.TimeoutExpired):
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=seconds, check=False)
-        return done.returncode
+        return subprocess.run(
+            command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            timeout=seconds, check=False,
+        ).returncode  # fmt: skip
     return 124
+
+
+def _build(seconds: float) -> int:
+    return _ends("make", "-s", f"{sys.prefix}/.built", f"VENV={sys.prefix}", seconds=seconds)
 
 
 def _show(file: Path, text: str, plain: str) -> None:
@@ -244,11 +250,12 @@ def of_cpp(folder: str, given: argparse.Namespace, choose: random.Random, which:
         if survived:
             _show(file, text, file.read_text())
         print(f"{folder}: {tried - left} of {tried} mutants died", flush=True)
+    _build(given.seconds)  # the last build may have a break in it
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("subjects", nargs="+", help="of python/oddrank and tests; csrc/...")
+    parser.add_argument("subjects", nargs="+", help="folders of python/oddrank, or csrc/...")
     parser.add_argument("--count", type=int, default=50, help="mutants of each subject")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--seconds", type=float, default=600.0, help="of one mutant's tests")

@@ -105,7 +105,7 @@ FINISHED = re.compile(
     r"|`Trainer\.fit` stopped: `max_\w+=\d+` reached|'train_runtime': ?'?\d"
     r"|\bworker group successfully finished", re.IGNORECASE,
 )  # fmt: skip
-NO_PROGRESS = re.compile(  # a count or a rate is none
+NO_PROGRESS = re.compile(  # a count or a rate of errors is no error
     r"(?i)%\||wandb: |(?<!\b0 )(?:fail|error|exception|abort|crash|emergency)(?!\w*'?[=:] ?'?\d)"
 )
 _LARGE = 8  # of the numbers before lines

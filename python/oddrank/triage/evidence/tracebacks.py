@@ -95,7 +95,7 @@ _ABORTS = (
 # Where a C++ exception was raised, so many lines behind its text at most, as c10 writes it.
 _RAISED_FROM = re.compile(r"Exception raised from (.+) at (\S+):(\d+)")
 _NEAR = 10
-_OF_RANK = re.compile(r" last\): \(RANK (\d{1,7})\)")  # whose all ranks of a checkpoint show
+_OF_RANK = re.compile(r" last\): \(RANK (\d{1,7})\)")  # all ranks show the error of this one
 # So many exceptions of a log are read once more: the others say the same.
 _MOST_SITES = 32
 _WORKERS = re.compile(r"DataLoader worker \(pid(?:\(s\))? (\d[\d, ]{0,200})\)")
@@ -374,7 +374,7 @@ class _Words:
             self._deaths[writer] = replace(old, text=death.text or old.text, by=death.by)
 
     def _what(self, line: Line, text: str, source: Source) -> None:
-        """Reads last words. A watchdog's name its rank, and mostly end a rank that waited."""
+        """Reads last words. A watchdog's words name its rank, which mostly waited."""
         process, of = line.process, _OF_WATCHDOG.search(line.text)
         if of and (of[1] == "0" or (of[3] and process.rank is None)):
             process = replace(process, rank=int(of[2] or of[3]))
@@ -442,7 +442,7 @@ class _Words:
         """Reads what a launcher's own exception says of its processes."""
         if found := _GOT_SIGNAL.search(block.text):
             self._told.append(Stop("torchrun", block.source, block.time, int(found[1])))
-        elif alone and timeline.WAITED.search(block.text):  # for the other launchers
+        elif alone and timeline.WAITED.search(block.text):  # the launcher waited for the others
             self._told += [Death(block.process, "exception", block.source, text=block.text)]
         found = _SPAWNED.search(block.text)
         if found and (found[2] or (not found[1] and alone)):

@@ -24,7 +24,7 @@ _UNLIKE = re.compile(
     r"|Detected mismatch between collectives"
 )
 STOOD = re.compile("watchdog (?:got stuck|hang)")
-# Errors of Python's own pipes and sockets, as to a DataLoader worker that died: of no collective.
+# Errors of Python's pipes and sockets, as to a DataLoader worker. No collective raises them.
 _OF_PYTHON = re.compile(r"(?:Connection(?:Aborted|Refused|Reset)?|BrokenPipe|EOF)Error\b")
 _STOPPED = re.compile(r"^(?:KeyboardInterrupt|SignalException|SystemExit)\b")
 FROM_OUTSIDE = frozenset({2, 9, 15})  # signals that others send: SIGINT, SIGKILL, SIGTERM
@@ -34,7 +34,7 @@ _WORKER = re.compile(
     r"(?:is killed by signal: ([A-Z][\w ]*)\.|exited unexpectedly(?: with exit code (\d+))?)"
 )
 _WITH_ITS_NODE = 60.0  # seconds between the end of a node and the ends of its ranks
-_LONG = 2 * 3600.0  # so many seconds later ends of ranks do not follow from a kill any more
+_LONG = 2 * 3600.0  # seconds: ranks that end later do not end by the kernel's kill
 _AT_ONCE = 0.03  # seconds between two ends by signals that were sent together
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _AFTER = re.compile(r"(?:, |: )after [\w.]+: ")  # what it was raised after, as arm.py writes it
