@@ -117,12 +117,14 @@ def test_a_rank_that_was_started_otherwise_is_named(variable, value, named, what
 
 
 def test_a_rank_that_got_sigterm_from_a_stranger_is_named_and_evidence_is_saved():
-    # So that torchrun's own SIGTERM to the others comes clearly later: two that come within
-    # moments may both be a stranger's.
-    late = ("--monitor-interval", "2")
-    with watched_job("none", stall=2, script=PROGRAM, of_launcher=late, on_stall="collect") as job:
+    with watched_job("none", stall=2, script=PROGRAM, on_stall="collect") as job:
         until((job.folder / "fault").exists, normal=LONGEST)
+        # torchrun's own SIGTERM to the others comes clearly later: two that come within moments may
+        # both be a stranger's.
+        job.launchers[0].send_signal(signal.SIGSTOP)
         job.signal(2, signal.SIGTERM)
+        job.waits_for("death")
+        job.launchers[0].send_signal(signal.SIGCONT)
         assert job.ends() == [1]
         offline = job.triaged()
         finding, *others = job.report["findings"]

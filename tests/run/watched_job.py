@@ -78,7 +78,8 @@ class Job:
             report = self.report
             return report and report["data"]["run"]["evidence"]
 
-        until(found, normal=LONGEST)
+        until(lambda: found() or self.ended(), normal=LONGEST)
+        assert found(), f"no evidence: {self.history}\n{self.output[-8000:]}"
         evidence: dict[str, Any] = found()
         return evidence
 
