@@ -94,10 +94,13 @@ def test_where_ranks_went_different_ways_after_the_last_call_that_all_ended():
     def call(seq, op="allreduce_", state="open", of=world):
         return Collective(1, of[0], seq, op, 4, state, 1, None, of[1], "gloo")
 
-    def fork(*after, before=9):
+    def fork(*after, before=9, beside=()):
         seats = []
         for number, more in enumerate(after):
-            calls = [call(seq, state="ended") for seq in range(1, before)]
+            calls = [
+                each for seq in range(1, before)
+                for each in (*beside[number : number + 1], call(seq, state="ended"))
+            ]  # fmt: skip
             calls = [c._replace(number=i) for i, c in enumerate([*calls, *more], 1)]
             group = ProcessGroup(*world[:1], "gloo", "default_pg", 4, number, world[1], ended=8)
             rank = SimpleNamespace(rank=number, groups=(group,), threads=(), last_at=None)
@@ -114,6 +117,11 @@ def test_where_ranks_went_different_ways_after_the_last_call_that_all_ended():
     # A call that has ended was made by all of its group, and two against two tell nothing.
     assert fork([call(1, of=pair, state="ended"), *all_reduce], *[all_reduce] * 3) == []
     assert fork([send], [send], all_reduce, all_reduce) == []
+    # Rank 1 left out the call of a pair, to which ranks 2 and 3 have no part.
+    of_pair = [call(1, of=pair, state="ended")] * 2
+    assert fork([call(9, of=pair)], *[all_reduce] * 3, beside=of_pair) == [
+        [(said, (1,)), ("all_reduce of group 1 (ranks 0-1)", (0,))]
+    ]
     # Calls of several threads have no common order: not even if each has one left.
     saved = call(1, of=("save", world[1]))._replace(thread=2)
     assert fork(all_reduce, all_reduce, [saved], all_reduce) == []

@@ -18,6 +18,7 @@ from oddrank.triage.facts import (
     Source,
     Stack,
     State,
+    Stop,
     Thread,
     Trouble,
 )
@@ -205,6 +206,27 @@ def test_a_rank_that_comes_to_its_calls_as_it_always_did_is_slow(golden):
         "as late as before": (late(6.0, 5.0), ("moving", (2,), 2)),
         "later than ever before": (late(20.0, 5.0), ("infinite-loop", (2,), 2)),
         "its earlier calls are not known": (late(20.0, None), ("infinite-loop", (2,), 2)),
+    })  # fmt: skip
+
+
+def test_a_job_that_stood_when_it_was_told_to_end_has_its_odd_rank(golden):
+    def told(after, *more, pause=0.1):
+        call = Call(7, "all_reduce", since=NOW)
+        waiting = [progress(r, ALL4, enqueued=7, completed=6, open=(call,)) for r in (0, 1)]
+        # They clean up in the end.
+        lasts = [Activity(Process(r), FILE, NOW + after + 1, pause=pause) for r in (0, 1, 2)]
+        return [*waiting, done(2, 6), *lasts, *more, Stop("torchrun", FILE, NOW + after, signal=15)]
+
+    well = [Death(Process(r), "exit", FILE, code=0) for r in range(4)]
+    before = stands(2, waiting=tuple(map(Process, (0, 1, 3))))
+    unknown = ("unknown", (), 0)
+    check(golden, {
+        "after it had stood": (told(3, *into(7, 3)), ONLY_2),
+        "no longer than it does at times": (told(3, *into(7, 3), pause=1.0), unknown),
+        "at once": (told(1, *into(7, 3)), unknown),
+        "while another rank moved": (told(3, Activity(Process(3), FILE, NOW + 2.5)), unknown),
+        "stacks are older than a good end": (joined(*well, stacks=[before]),),
+        "of all that waited": (joined(*well[:3], stacks=[before]), ("finished", (2,), 2)),
     })  # fmt: skip
 
 

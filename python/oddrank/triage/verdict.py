@@ -32,14 +32,17 @@ def suspects(view: View) -> list[Suspect]:
     """Returns the suspects, the surest and most telling first; empty if nothing is wrong."""
     if apart := devices.started_apart(view):
         return apart
-    died, waited, stood = deaths.judge(view), waits.judge(view), stacks.judge(view)
+    died, waited = deaths.judge(view), waits.judge(view)
+    # Stacks are older than the good end of those that waited in them.
+    ended = view.finished.keys()
+    stood = [s for s in stacks.judge(view) if not s.waiting or not ended >= {*s.waiting}]
     broken, counted = devices.judge(view), ras.judge(view)
     # Timeouts that name the awaited rank belong to the stall.
     awaited = [s for s in died if s.cause.about != "end"]
     if told := next((s for s in awaited if s.rule == "told-to-end"), None):
         # A job that was ended while it moved: some rank is behind at any moment.
         waited, stood, counted = (
-            [s for s in some if _behind(s, view, told.time) >= causes.JUST_NOW]
+            [s for s in some if _is_far_behind(s, view, told.time)]
             for some in (waited, stood, counted)
         )
     found = list(waited)
@@ -309,6 +312,21 @@ def _behind(suspect: Suspect, view: View, told: float | None = None) -> float:
     last = {process: each.last for process, each in view.activities.items() if each.last}
     own = [last[process] for process in suspect.processes if process in last]
     return min(max(last.values()), told or math.inf) - min(own) if own else math.inf
+
+
+def _is_far_behind(suspect: Suspect, view: View, told: float | None) -> bool:
+    """Returns whether a rank was behind for long, or all stood, when the job was told to end.
+
+    Of a rank in a call its begin counts: it may clean up after that. The odd rank may be in none.
+    """
+    if _behind(suspect, view, told) >= causes.JUST_NOW:
+        return True
+    calls = [(c.since, p.process) for p in view.all_progress for c in p.open if c.since]
+    last = {process: each.last for process, each in view.activities.items()
+            if process not in suspect.processes and each.last}  # fmt: skip
+    last |= {process: since for since, process in sorted(calls, key=lambda call: call[0])}
+    pause = max((each.pause or 0.0 for each in view.activities.values()), default=0.0)
+    return bool(told and last) and told - max(last.values()) >= waits.stall_after(pause)
 
 
 def _ended_by(death: Suspect, found: Suspect) -> bool:

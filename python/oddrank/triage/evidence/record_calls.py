@@ -281,10 +281,16 @@ def forks(seats: Sequence[Seat]) -> Iterable[facts.Mismatch]:
         if len(steps) < len(ways) or (found := matching.fork(steps)) is None:
             continue
         at, how, sides = found
+        calls = {rank: (by_rank[rank], way[at][1]) for side in sides for rank in side
+                 if (way := ways[rank])}  # fmt: skip
+        usual = {rank: _usual(*call) for rank, call in calls.items()}
         made = []
         for side in sides:
-            members = [(by_rank[rank], (ways[rank] or [])[at][1]) for rank in side]
-            one, each = _variant(members, usual=_usual(*members[0])), members[0][1]
+            # What a part of a side never did before tells: the rest may have no part in the call
+            # of the other side.
+            odd = [rank for rank in side if usual[rank] is False]
+            members = [calls[rank] for rank in odd or side]
+            one, each = _variant(members, usual=usual[members[0][0].rank.rank]), members[0][1]
             of = groups.get(_short(_of(each)))
             group = facts.Group(each.group, each.ranks, of.text if of is not None else "")
             op = words.call_of(replace(one.call, seq=None), group)

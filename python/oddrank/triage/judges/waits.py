@@ -38,6 +38,11 @@ def judge(view: View) -> list[Suspect]:
     return [replace(s, certainty=0, against=(point, *s.against), young=True) for s in found]
 
 
+def stall_after(pause: float) -> float:
+    """Returns the seconds after which a wait is a stall. pause: the longest before, in seconds."""
+    return max(_SOON, _PAUSES * pause)
+
+
 def _young(view: View) -> float | None:
     """Returns the seconds of the longest wait if all waits are too short to be a stall.
 
@@ -52,7 +57,7 @@ def _young(view: View) -> float | None:
             if since is None or progress.time is None:
                 return None
             age = progress.time - since
-            if age >= max(_SOON, _PAUSES * (progress.pause or 0.0)):
+            if age >= stall_after(progress.pause or 0.0):
                 return None
             longest = max(longest or 0.0, age)
     return longest
