@@ -240,7 +240,8 @@ constexpr std::int64_t kSeekNs = 50 * kMs, kSeekLaterNs = kLookNs, kSeekSoonNs =
 // Most time between the two samples of a snapshot's threads.
 constexpr std::int64_t kMostLookMs = 10'000;
 // After the worker's death, for the root's questions; for a root that it has not found yet.
-constexpr std::int64_t kLingerNs = 4'500 * kMs, kUnheardNs = 60'000 * kMs;
+// The judge asks for evidence last: on a busy node, long after the death.
+constexpr std::int64_t kLingerNs = 15'000 * kMs, kUnheardNs = 60'000 * kMs;
 // A collector has a deadline of its own, which is shorter.
 constexpr std::int64_t kCollectNs = 60'000 * kMs;
 // Between SIGTERM and SIGKILL.
@@ -305,7 +306,7 @@ class Watcher final : control::GuardBase {
         began_ns_(monotonic_ns()) {
     if (!options_.address.empty()) dial(options_.address);
   }
-  // Returns once the worker has been dead for 4.5 s (60 s if it has found no root; at once if the
+  // Returns once the worker has been dead for 15 s (60 s if it has found no root; at once if the
   // root wants no more), or the root is gone; later while the collector runs. A root that is silent
   // is sought again.
   void run() {

@@ -24,7 +24,7 @@ from oddrank.run.snapshot import Snapshot, Taker
 from oddrank.run.watch import has_ended, is_heard
 from oddrank.trace.ranks import STATES_FILE, states_text
 
-_SECONDS = 3.0  # guards of dead ranks wait 4.5 s for the judge's next question
+_SECONDS = 3.0  # guards of dead ranks wait 15 s for the judge's next question
 # A guard answers after 60 s at the latest, collect ends after about 35 s.
 _ANSWER_SECONDS = 62.0
 _POLL = 0.1
