@@ -1,7 +1,10 @@
 """Checks the order of what happened: what clocks allow to say, and what they don't."""
 
+from dataclasses import replace
+
 from oddrank.triage.facts import Call, Death, Group, Process, Progress, Source, Stop, Trouble
 from oddrank.triage.timeline import Event, lines, ordered, timeline
+from oddrank.triage.view import view
 
 SOURCE = Source("job.log", 1)
 DEFAULT = Group("0", (), "default_pg")
@@ -58,3 +61,15 @@ def test_lines_have_times_in_utc_and_many_are_counted(golden):
     ]
     many = [Event(float(n // 2), f"event {n}", SOURCE, "a", coarse=True) for n in range(30)]
     golden("\n".join([*pairs[0], *pairs[1], *lines(many, most=4)]))
+
+
+def test_a_kill_hours_before_the_end_is_another_jobs_and_left_out():
+    place = Source("dmesg", 7)
+    for gap, count in ((1 * HOUR, 3), (3 * HOUR, 1)):
+        facts = [
+            death("oom", 10.0, None, 77, by="kernel"),
+            Trouble("oom", "out of memory: the kernel killed python", place, time=10.0, pids=(77,)),
+            death("exception", 10.0 + gap, text="ValueError: x"),
+        ]
+        facts[0] = replace(facts[0], source=place)
+        assert len(timeline(view(facts).own_facts)) == count, gap

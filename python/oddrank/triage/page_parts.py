@@ -19,7 +19,7 @@ _LANES = 20
 
 def parts(view: View, suspects: Sequence[Suspect], jobs: int) -> Parts:
     """Returns the parts of the page for a judged view. jobs: the number of jobs it is of."""
-    happened = timeline.timeline(view.facts)
+    happened = timeline.timeline(view.own_facts)
     events = timeline.lines(happened, _MOST_EVENTS)
     if happened:
         zone = " (the line names no zone)" if happened[0].wall else ""

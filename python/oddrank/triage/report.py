@@ -208,7 +208,7 @@ def explanation(triage: Triage) -> Iterator[str]:
         for point in suspect.against:
             yield f"  against it  {_text(point, triage)}"
     yield ""
-    happened = timeline.lines(timeline.timeline(triage.view.facts))
+    happened = timeline.lines(timeline.timeline(triage.view.own_facts))
     if happened:
         yield "what happened, in UTC (~: no clock tells the order to the line above)"
         yield from happened

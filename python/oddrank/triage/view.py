@@ -1,5 +1,6 @@
 """One view of all facts: processes joined over their sources, groups by name and ranks."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from oddrank.triage.facts import (
     Paused,
     Process,
     Progress,
+    Source,
     Span,
     Stack,
     State,
@@ -34,6 +36,7 @@ from oddrank.triage.timeline import ZONES
 
 LEAVES = "leaves a group"  # be it one of the training or the last: its stack does not tell
 _MOVED = 2.0  # seconds since the last event of a process that moves
+_LONG = 2 * 3600.0  # seconds: ranks that end later do not end by the kernel's kill
 
 
 @dataclass
@@ -140,6 +143,28 @@ class View:
         """Processes that have raised an exception, and print it: they stand nowhere any more."""
         raised = (death for death in self.deaths if death.how == "exception")
         return frozenset(death.process for death in raised if not death.went_on)
+
+    @cached_property
+    def kills_of_others(self) -> frozenset[tuple[Source, float | None]]:
+        """Source and time of the kernel's kills that are long before each end of this job: they hit
+        processes of other jobs."""
+        ends = [death for death in self.deaths if death.by != "kernel"]
+        found = set()
+        for kill in (death for death in self.deaths if death.by == "kernel"):
+            whose = child.parent if (child := self.child(kill.process)) else kill.process
+            gaps = [since(kill, end) for end in ends if whose.rank is None]
+            if any(gap > _LONG for gap in gaps) and not any(gap <= _LONG for gap in gaps):
+                found.add((kill.source, kill.time))
+        return frozenset(found)
+
+    @property
+    def own_facts(self) -> list[Fact]:
+        """The facts without kills_of_others."""
+        return [
+            fact for fact in self.facts
+            if not isinstance(fact, (Death, Trouble))
+            or (fact.source, fact.time) not in self.kills_of_others
+        ]  # fmt: skip
 
     @cached_property
     def is_size_told(self) -> bool:
@@ -271,6 +296,11 @@ def _outlived(
         return True
     last = active.last if active is not None else None
     return last is not None and death.time is not None and death.time + _error(death) < last
+
+
+def since(one: Death, other: Death) -> float:
+    """Returns the seconds from one end to another; not a number if no clock tells."""
+    return (other.time or math.nan) - (one.time or math.nan) if one.wall == other.wall else math.nan
 
 
 def _error(death: Death) -> float:

@@ -4,7 +4,6 @@ own: by itself; lost: because it lost another one; waited: because it waited in 
 one; ended: somebody ended it; unlike: it was sent another size than it expected.
 """
 
-import math
 import re
 import signal
 from collections import defaultdict
@@ -14,7 +13,7 @@ from typing import Literal
 
 from oddrank.triage import timeline
 from oddrank.triage.facts import OF_CGROUP, Death, Process
-from oddrank.triage.view import View
+from oddrank.triage.view import View, since
 
 Why = Literal["own", "unlike", "lost", "waited", "ended"]
 
@@ -34,7 +33,6 @@ _WORKER = re.compile(
     r"(?:is killed by signal: ([A-Z][\w ]*)\.|exited unexpectedly(?: with exit code (\d+))?)"
 )
 _WITH_ITS_NODE = 60.0  # seconds between the end of a node and the ends of its ranks
-_LONG = 2 * 3600.0  # seconds: ranks that end later do not end by the kernel's kill
 _AT_ONCE = 0.03  # seconds between two ends by signals that were sent together
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _AFTER = re.compile(r"(?:, |: )after [\w.]+: ")  # what it was raised after, as arm.py writes it
@@ -88,12 +86,9 @@ def ends_of(view: View) -> list[End]:
         # The log of a whole host may tell of processes that are none of the job's: that shows only
         # where a source says which processes the job has.
         whose = death.process
-        of_kernel = whose.rank is None and death.by == "kernel"
-        if of_kernel:
-            gaps = [_since(death, d) for d in view.deaths if d.by != "kernel"]
-            if any(gap > _LONG for gap in gaps) and not any(gap <= _LONG for gap in gaps):
-                continue
-        if of_kernel and whose.host in view.began:
+        if (death.source, death.time) in view.kills_of_others:
+            continue
+        if death.by == "kernel" and whose.rank is None and whose.host in view.began:
             strangers.append(death)
         else:
             of[death.process.key or death.child or number].append(_of_memory(death, view))
@@ -104,11 +99,6 @@ def ends_of(view: View) -> list[End]:
     if not view.stops:
         found = _from_outside(found, view)
     return _with_kills(_attached(found), strangers, view)
-
-
-def _since(one: Death, other: Death) -> float:
-    """Returns the seconds from one end to another; not a number if no clock tells."""
-    return (other.time or math.nan) - (one.time or math.nan) if one.wall == other.wall else math.nan
 
 
 def _of_worker(death: Death) -> Death:
@@ -208,7 +198,7 @@ def _with_kills(ends: list[End], strangers: Iterable[Death], view: View) -> list
     kills = list({d.process.key: d for d in strangers if d.process.host == host}.values())
     near = [
         end for end in ends if end.best.by == "kernel" and end.process.rank is None
-        and not end.process.host and abs(_since(end.best, one.best)) <= _WITH_ITS_NODE
+        and not end.process.host and abs(since(end.best, one.best)) <= _WITH_ITS_NODE
     ]  # fmt: skip
     kills += [end.best for end in near]
     counted = [
