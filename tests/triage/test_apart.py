@@ -7,6 +7,7 @@ import pytest
 from oddrank.inputs import Notes, files, unix_time
 from oddrank.triage import apart
 from oddrank.triage.facts import Counts, Death, Group, Process, Progress, Source, Trouble
+from oddrank.triage.report import made
 from triage.facts_of import judged
 from triage.flight_dumps import dump, entry, write
 from triage.told import told
@@ -55,6 +56,9 @@ def test_the_report_says_of_which_job_each_verdict_is(tmp_path, golden):
     found = judged(tmp_path)
     assert [s.processes[0].rank for s in found.suspects] == [5, 3]
     golden(told(found.suspects, found.folder).replace(found.folder, ""))
+    for finding, day in zip(made(found).findings, ("25", "19"), strict=True):
+        assert finding.next
+        assert all(f"  [for the job that ended about {day} Apr" in step for step in finding.next)
 
 
 def test_a_time_that_no_clock_shows_is_none():

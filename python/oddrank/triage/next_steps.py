@@ -193,7 +193,8 @@ def next_steps(suspect: Suspect, view: View, **words: object) -> tuple[str, ...]
     )
     row = (text.format(**words) for text in suspect.cause.next)
     found = [*first, *row, *others][:_MOST]
-    return tuple(found or (last[:1] if suspect.processes or case.ended else ()))
+    found = found or (last[:1] if suspect.processes or case.ended else [])
+    return tuple(f"{step}  [for {suspect.job}]" if suspect.job else step for step in found)
 
 
 def _words(case: Case) -> dict[str, object]:

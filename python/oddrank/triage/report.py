@@ -96,9 +96,11 @@ def judge(
     views = [view(job.facts) for job in jobs_found]
     suspects = []
     for job, seen in zip(jobs_found, views, strict=True):
-        alone = f"judged alone, one of {len(views)}: {job.text}"
-        of_job = [Point(alone)] if len(views) > 1 else []
-        suspects += [replace(s, support=(*of_job, *s.support)) for s in verdict.suspects(seen)]
+        found_here = verdict.suspects(seen)
+        if len(views) > 1:
+            alone = Point(f"judged alone, one of {len(views)}: {job.text}")
+            found_here = [replace(s, support=(alone, *s.support), job=job.text) for s in found_here]
+        suspects += found_here
     whole = views[0] if len(views) == 1 else view(together)
     quiet = not suspects and not whole.is_well and not notes.lost
     ended = any(not d.went_on for d in whole.deaths) or any(t.fatal for t in whole.troubles)

@@ -76,6 +76,8 @@ class Suspect:
     cycle: tuple[tuple[facts.Process, ...], ...] = ()
     """A circle: sets of ranks, each waiting for the next; or pairs that wait for each other."""
     time: float | None = None
+    job: str = ""
+    """The job that it is of, if the files tell of several."""
     there: tuple[facts.Process, ...] | None = None
     """The waiting processes that stand in `at`; None: not known."""
     own: facts.Call | None = None
