@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "selftest": ("oddrank.selftest.command", "Test whether this allocation is healthy."),
     "bench": ("oddrank.bench.command", "Measure collectives and links, and find late ranks."),
-    "run": ("oddrank.run.command", "Run a training script; say what went wrong while it does."),
+    "run": ("oddrank.run.command", "Run a training script, and report deaths and stalls."),
     "top": ("oddrank.top.command", "Show the ranks of this host live."),
     "trace": ("oddrank.trace.command", "Show where every rank is, or was when it died."),
     "collect": ("oddrank.collect.command", "Save all evidence of a job before it is gone."),
-    "triage": ("oddrank.triage.command", "Name the rank that stuck or ended a job."),
-    "logs": ("oddrank.logs.command", "Split and merge logs; say which rank failed first."),
-    "metrics": ("oddrank.metrics.command", "Say from its log when loss or speed went wrong."),
+    "triage": ("oddrank.triage.command", "Name the rank that hung or ended a job."),
+    "logs": ("oddrank.logs.command", "Split and merge logs; name the rank that failed first."),
+    "metrics": ("oddrank.metrics.command", "Find in a log when loss or speed went wrong."),
     "replicas": ("oddrank.replicas.command", "Compare checkpoints tensor by tensor, bit by bit."),
-    "plan": ("oddrank.plan.command", "Do the sums of a training run: speed, memory, batch sizes."),
-    "advise": ("oddrank.advise.command", "Explain the environment variables of a job, and warn."),
+    "plan": ("oddrank.plan.command", "Calculate speed, memory and batch sizes of a training run."),
+    "advise": ("oddrank.advise.command", "Explain environment variables; warn of those that hurt."),
     "switch": ("oddrank.switches.command", "Tell all ranks of a job to save or end."),
     "attach": ("oddrank.debugger.command", "Debug a rank that waits in oddrank.breakpoint()."),
-    "doctor": ("oddrank.doctor.command", "Show what is built, what is missing, and what to type."),
+    "doctor": ("oddrank.doctor.command", "Show which parts work, and how to install the others."),
 }  # fmt: skip
 
 _EXAMPLES = """Find the odd rank: which one is stuck, slow, broken or different, and why.
@@ -50,8 +50,8 @@ Examples:
   oddrank trace where
 """
 _EPILOG = (
-    "Exit codes: 0 healthy; 1 odd (a rank is named) or unknown (something is wrong, none can be"
-    " named); 2 could not run; 3 incomplete (deadline or signal, and none named)."
+    "Exit codes: 0 healthy; 1 odd (a rank is named) or unknown (something is wrong, but no rank can"
+    " be named); 2 could not run; 3 incomplete (a deadline or signal ended it, no rank is named)."
     " torchrun turns all but 0 into 1: read the verdict from --json FILE."
 )
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -148,7 +148,7 @@ def json_option(command: Command) -> Command:
     """Adds `--json FILE`, passed as `json_path: str | None`. Checks that it can be written."""
     return click.option(
         "--json", "json_path", metavar="FILE", callback=writable(),
-        help="File for the report as JSON; - is stdout, then nothing else goes there.",
+        help="Write the report as JSON. - is stdout, which then has nothing else.",
     )(command)  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def html_option(command: Command) -> Command:
     """Adds `--html FILE`, passed as `html_path: str | None`. Checks that it can be written."""
     return click.option(
         "--html", "html_path", metavar="FILE", callback=_html_file,
-        help="Write the report as one page for a browser, which needs no network.",
+        help="Write the report as one HTML page, which needs no network.",
     )(command)  # fmt: skip
 
 
@@ -248,9 +248,9 @@ def fail_on_option(command: Command) -> Command:
     return click.option(
         "--fail-on", metavar="LIST", default=",".join(_VERDICTS), show_default=True,
         callback=_some_verdicts, shell_complete=some_of(*_VERDICTS, "none"),
-        help="Verdicts that make the exit code non-zero: odd (a rank is named) and unknown"
-        " (something is wrong, none can be named) fail with 1, incomplete (ended early, none named)"
-        " with 3. Use odd in a scheduler's prolog, none to always exit with 0.",
+        help="Verdicts that make the exit code non-zero: 1 for odd (a rank is named) and unknown"
+        " (something is wrong, but no rank can be named), 3 for incomplete (ended early, no rank is"
+        " named). Use odd in a scheduler's prolog, none to always exit with 0.",
     )(command)  # fmt: skip
 
 

@@ -71,33 +71,33 @@ def command() -> None:
 @command.command()
 @click.option("--collectives", default="all_reduce", show_default=True, metavar="LIST",
               callback=_names(COLLECTIVES), shell_complete=cli.some_of("all", *COLLECTIVES),
-              help=f"all, or some of {', '.join(COLLECTIVES)}.")  # fmt: skip
+              help=f"Collectives: all, or some of {', '.join(COLLECTIVES)}.")  # fmt: skip
 @click.option("--sizes", default="8:256M:x2", show_default=True,
               callback=_parsed(parse_sizes), metavar="MIN:MAX[:xN|:+N]",
               help="Bytes, as nccl-tests counts them: a range with a factor or a step, one size, or"
-              " a list; K, M, G: powers of 1024. Rounded to what ranks can share.")  # fmt: skip
+              " a list; K, M, G: powers of 1024. Rounded so that ranks can share it.")  # fmt: skip
 @click.option("--dtypes", default="float32", show_default=True, metavar="LIST",
               callback=_names(DTYPES, DTYPE_ALIASES), shell_complete=cli.some_of("all", *DTYPES),
-              help=f"all, or some of {', '.join(DTYPES)}.")  # fmt: skip
+              help=f"Data types: all, or some of {', '.join(DTYPES)}.")  # fmt: skip
 @click.option("--ops", default="sum", show_default=True, metavar="LIST", callback=_names(OPS),
               help=f"For collectives that reduce: all, or some of {', '.join(OPS)}.")  # fmt: skip
 @click.option("--backend", default=sweep.AUTO, show_default=True,
               type=click.Choice((sweep.AUTO, *sweep.BACKENDS)),
-              help="nccl: NCCL with a communicator of our own; c10d: torch.distributed over nccl"
-              " or gloo; auto: nccl if every rank can, else c10d.")  # fmt: skip
+              help="nccl: NCCL with oddrank's own communicator; c10d: torch.distributed over nccl"
+              " or gloo; auto: nccl if every rank has it, else c10d.")  # fmt: skip
 @click.option("--precision", "target", default="1%", show_default=True, callback=cli.share,
-              metavar="PERCENT", help="A case is done when the 95 % interval of its median is"
-              " this narrow, or after ten passes, or when --budget is used up.")  # fmt: skip
+              metavar="PERCENT", help="End a case when the 95 % interval of its median is"
+              " this narrow, after ten passes, or when --budget is used up.")  # fmt: skip
 @click.option("--budget", type=cli.Seconds(1, 86400), metavar="SECONDS",
               show_default=f"{BUDGET:g}, or what --deadline leaves of it",
               help="Time for all measurements: cases, and the check for late ranks.")  # fmt: skip
 @click.option("--deadline", type=cli.Seconds(5, 86400), metavar="SECONDS",
               show_default=f"{DEADLINE:g}, or longer where --budget or the cases need it",
-              help="Time limit for the whole run; it then prints what it has.")  # fmt: skip
+              help="Time limit for the whole run. Then prints the results so far.")  # fmt: skip
 @click.option("--register", is_flag=False, flag_value="buffer", default="",
               type=click.Choice(("", "buffer", "window")), metavar="[buffer|window]",
-              help="Back end nccl: register the buffers; window: as symmetric windows (NCCL"
-              " 2.27 and newer), which its low-latency kernels need.")  # fmt: skip
+              help="Register the buffers with NCCL (back end nccl); window: as symmetric windows"
+              " (NCCL 2.27 and newer), which its low-latency kernels need.")  # fmt: skip
 @click.option("--split", "divided", metavar="HOW", default=None,
               callback=_parsed(split.parse),
               help="Groups of ranks that measure at once: node (the ranks of each node), rail"
@@ -119,12 +119,12 @@ def run(
       torchrun --nproc-per-node 4 -m oddrank bench run --sizes 8:64M
       srun -N 4 --ntasks-per-node 8 python -m oddrank bench run --json run.json
 
-    A row shows the mean time of an iteration on the slowest rank; median, p95, p99 and min, of
-    single iterations, are in the file of --json. algbw and busbw are those of nccl-tests. busbw of
+    A row shows the mean time of an iteration on the slowest rank. The file of --json also has
+    median, p95, p99 and min of single iterations. algbw and busbw are those of nccl-tests. busbw of
     all_to_all_v counts even splits, as nccl-tests does. Our splits are uneven and move more: busbw
     is 10 % below the real traffic on 8 ranks, 25 % on 2.
 
-    Exit codes: 0 healthy; 1 a rank is named, or unknown; 2 could not run; 3 incomplete.
+    Exit codes: 0 healthy; 1 odd or unknown; 2 could not run; 3 incomplete.
     """
     cli.refuse_shared({"--json": json_path, "--html": html_path})
     here = launch.current()
@@ -170,7 +170,7 @@ def run(
               callback=_parsed(parse_size),
               help="Bytes of one message; K, M, G: powers of 1024.")  # fmt: skip
 @click.option("--effect", default="20%", show_default=True, metavar="PERCENT", callback=_effect,
-              help="The smallest slowdown to look for.")  # fmt: skip
+              help="Smallest slowdown to look for.")  # fmt: skip
 @click.option("--deadline", type=cli.Seconds(5, 86400), default=300, show_default=True,
               metavar="SECONDS", help="Time limit for the whole run.")  # fmt: skip
 @cli.html_option
@@ -187,10 +187,10 @@ def pairs(
       torchrun --nnodes 4 --nproc-per-node 8 ... -m oddrank bench pairs --json pairs.json
       srun -N 16 --ntasks-per-node 8 python -m oddrank bench pairs --effect 10%
 
-    Up to 64 nodes each node measures with each other one, beyond that with 7 others. A suspect is
+    Each node measures with every other node; with 7 others if there are more than 64. A suspect is
     measured again with known-good partners before it is named.
 
-    Exit codes: 0 healthy; 1 a rank or link is named, or unknown; 2 could not run; 3 incomplete.
+    Exit codes: 0 healthy; 1 odd or unknown; 2 could not run; 3 incomplete.
     """
     cli.refuse_shared({"--json": json_path, "--html": html_path})
     here = launch.current()
@@ -223,7 +223,7 @@ def pairs(
 def compare(  # noqa: PLR0917 (click passes them by name)
     a: str, b: str, within: float, force: bool, fail_on: frozenset[str], json_path: str | None
 ) -> int:
-    """Compare two reports of `bench run`: is B as fast as A was?
+    """Compare two reports of `bench run`: is B as fast as A?
 
     \b
     Examples:
@@ -253,10 +253,10 @@ def compare(  # noqa: PLR0917 (click passes them by name)
 @command.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("-o", "--output", required=True, metavar="OUT.png",
-              help="The picture: .png, .svg or .pdf.")  # fmt: skip
+              help="File for the picture: .png, .svg or .pdf.")  # fmt: skip
 @click.option("--only", multiple=True, metavar="WORD",
               help="Draw only rows with this word: a collective, dtype, op or back end, in or out"
-              " (of place). Given twice: rows that have both words.")  # fmt: skip
+              " (of place). Given twice, draws rows that have both words.")  # fmt: skip
 def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
     """Draw reports of `bench run` into one picture: bandwidth and latency against size.
 

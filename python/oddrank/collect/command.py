@@ -37,12 +37,13 @@ def _bytes(value: str) -> int:
 @click.argument("job", nargs=-1, metavar="[JOB]...")
 # Not click's Path: it would query a folder that may not answer.
 @click.option("-o", "--output", "folder", metavar="DIR", default=OUTPUT, show_default=True,
-              type=Path, help="Folder to write to; on several nodes a shared one.")  # fmt: skip
+              type=Path,
+              help="Folder for the evidence. On several nodes, give a shared one.")  # fmt: skip
 @click.option("--limit", metavar="SIZE", default=_LIMIT, show_default=True,
               callback=lambda _context, _option, value: _bytes(value),
               help="Largest size of a node's files.")  # fmt: skip
 @click.option("--deadline", type=Seconds(min=2, max=3600), default=f"{_SECONDS}s",
-              show_default=True, help="Time for everything on this node.")  # fmt: skip
+              show_default=True, help="Time limit for this node.")  # fmt: skip
 def command(job: tuple[str, ...], folder: Path, limit: int, deadline: float) -> int:
     """Save all evidence of a job on this node, before it is gone.
 
@@ -55,12 +56,12 @@ def command(job: tuple[str, ...], folder: Path, limit: int, deadline: float) -> 
 
     Reads oddrank's records, dumps of torch's flight recorder, NCCL RAS (twice), nvidia-smi -q, the
     kernel's log, cgroups, /proc of each rank, and torchelastic's error files. Writes DIR/JOB/HOST,
-    and in it manifest.json: what was read, and what could not be read and why. It needs no oddrank
-    in the job: without records it finds ranks by their variables. JOB: as PATH of `oddrank trace
-    where`, or the name of a job.
+    and in it manifest.json: what was read, and what could not be read and why. The job needs no
+    oddrank: without records, ranks are found by their environment variables. JOB: the name of a
+    job, or as PATH of `oddrank trace where`.
 
-    Each source has a deadline and a process of its own: one that hangs is named and left out. A
-    signal keeps what is done by then.
+    Each source has a deadline and a process of its own: one that hangs is named and left out. After
+    a signal, the files written so far are kept.
 
     Exit codes: 0; 2 if there is no such job, or DIR can't be written.
     """

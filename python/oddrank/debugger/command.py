@@ -19,10 +19,11 @@ _HINT = "\n(q or Ctrl-D lets the rank go on; Ctrl-C again does, too)\n"
 
 @click.command()
 @click.argument("rank", required=False, metavar="[RANK]", type=int)
-@click.option("--pid", type=click.IntRange(min=1), help="Choose this process of the rank.")
+@click.option("--pid", type=click.IntRange(min=1), metavar="PID",
+              help="Choose this process of the rank.")  # fmt: skip
 @click.option("--wait", type=Seconds(0, 7 * 86400), default=0.0, show_default=True,
               metavar="SECONDS",
-              help="Wait so long for a rank to come to a breakpoint.")  # fmt: skip
+              help="Time to wait for a rank to come to a breakpoint.")  # fmt: skip
 def command(rank: int | None, pid: int | None, wait: float) -> int:
     """Debug a rank that waits in oddrank.breakpoint(), with pdb's commands.
 
@@ -32,8 +33,7 @@ def command(rank: int | None, pid: int | None, wait: float) -> int:
       srun --overlap --pty --jobid 4711 -w node7 oddrank attach 3
       kubectl exec -it worker-7 -- oddrank attach 3
 
-    Run it on the rank's host, as the same user. When this command ends, in whatever way, the rank
-    goes on.
+    Run it on the rank's host, as the same user. However this command ends, the rank goes on.
     """
     end = time.monotonic() + wait
     while True:

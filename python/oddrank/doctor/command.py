@@ -27,7 +27,7 @@ _FOR_GPUS = {"_cuda", "CUDA driver", "GPUs", "NCCL"}  # parts that only GPUs nee
               metavar="SECONDS", help="Time limit for torch and the CUDA driver to answer (60,"
               " 60s or 5m).")  # fmt: skip
 def command(json_path: str | None, seconds: float) -> int:
-    """Show which parts are built and loaded, and what to type for those that are missing.
+    """Show which parts are built and loaded, and how to install missing ones.
 
     \b
     Examples:
@@ -37,7 +37,7 @@ def command(json_path: str | None, seconds: float) -> int:
 
     In a job one rank of each node prints, and rank 0 writes the JSON.
 
-    Exit codes: 0 _core works, 2 it does not. This command does not judge.
+    Exit codes: 0 _core works; 2 it does not. This command does not judge.
     """
     try:
         me = launch.current()

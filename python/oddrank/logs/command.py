@@ -18,7 +18,7 @@ _paths_argument = click.argument("paths", nargs=-1, required=True, metavar="FILE
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Split, merge and read logs of many ranks: which rank said what first.
+    """Split and merge logs of many ranks; name the rank that failed first.
 
     \b
     Examples:
@@ -26,10 +26,10 @@ def command() -> None:
       oddrank logs split slurm-4711.out -o ranks/
       oddrank logs merge node*.log | less
 
-    FILEs are logs in any mix of launchers' prefixes (torchrun, srun, mpirun, kubectl, Ray),
-    folders, or packed. - is stdin. Size does not matter.
+    FILEs are logs of any size with any launchers' prefixes (torchrun, srun, mpirun, kubectl, Ray),
+    also folders or packed. - is stdin.
 
-    Exit codes: 0; first-error judges: 1 odd or unknown, 3 incomplete. 2: not readable.
+    Exit codes: 0; 2 not readable. first-error also has 1 odd or unknown and 3 incomplete.
     """
 
 
@@ -61,11 +61,11 @@ def split(paths: tuple[str, ...], output: str, strip: bool, json_path: str | Non
 
 @command.command()
 @_paths_argument
-@click.option("-o", "--output", metavar="FILE", help="File to write, as it is; default: stdout.")
+@click.option("-o", "--output", metavar="FILE", help="File for the merged log. Default: stdout.")
 @click.option("--strip", is_flag=True, help="Leave launchers' prefixes out.")
 @json_option
 def merge(paths: tuple[str, ...], output: str | None, strip: bool, json_path: str | None) -> int:
-    """Merge logs by the times of their lines, each behind who wrote it.
+    """Merge logs by the times of their lines, each behind the name of its writer.
 
     Lines without a time stay behind the line before them. On stdout, escape sequences and control
     characters of the logs are left out.
@@ -101,10 +101,10 @@ def merge(paths: tuple[str, ...], output: str | None, strip: bool, json_path: st
 @json_option
 @fail_on_option
 def first_error(paths: tuple[str, ...], json_path: str | None, fail_on: frozenset[str]) -> int:
-    """Say which rank failed first, and list what failed in order.
+    """Name the rank that failed first, and list all failures in order.
 
-    Equal failures of several ranks are one line. What follows from others is said to: ranks that
-    lost a peer, that timed out waiting, that the launcher ended.
+    Equal failures of several ranks are one line. Consequences are marked: ranks that lost a
+    peer, that timed out waiting, or that the launcher ended.
     """
     from oddrank.logs import first_error as first_error_
     from oddrank.logs import sources

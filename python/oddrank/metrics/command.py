@@ -14,14 +14,13 @@ from oddrank.metrics import findings, report
 from oddrank.metrics.feeding import Logs, events
 from oddrank.report import write_json, write_text
 
-_EXAMPLES = """Say from a training's log when loss or speed went wrong.
+_EXAMPLES = """Find in a training's log when loss or speed went wrong.
 
 \b
 Reads the lines of Megatron-LM, NeMo, DeepSpeed, torchtitan, nanotron, HF Trainer,
 Lightning, composer, OLMo, verl, TRL, nanoGPT, MLX and others, JSON lines, CSV and
-files of TensorBoard; finds spikes and rises of the loss, growing grad norms,
-drops in throughput, stalls, NaN, skipped iterations, slow ranks, and what restarts have
-lost.
+files of TensorBoard. Finds spikes and rises of the loss, growing grad norms, drops in
+throughput, stalls, NaN, skipped iterations, slow ranks, and work that restarts lost.
 LOGs are of one training, in any order if their lines name the time, else the oldest
 first; also packed, folders or pipes. - is stdin.
 
@@ -40,21 +39,21 @@ _MONTH = 30 * 86400.0
 @click.command(help=_EXAMPLES)
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("--follow", is_flag=True,
-              help="Go on as the logs grow or are rotated; say each finding once, as it appears."
-              " Ends by SIGINT, SIGTERM or --deadline.")  # fmt: skip
+              help="Go on as the logs grow or are rotated; print each finding once, as it appears."
+              " SIGINT, SIGTERM or --deadline ends it.")  # fmt: skip
 @click.option("--deadline", type=cli.Seconds(0, _MONTH), metavar="SECONDS",
-              help="End --follow after this time; 30 days if not given.")  # fmt: skip
+              help="Time limit for --follow. Default: 30 days.")  # fmt: skip
 @click.option("--pattern", default="", metavar="TEXT",
-              help="Read only lines of this form, as 'it#{iteration} L={loss} {step_seconds} s';"
-              " the names are those of --csv.")  # fmt: skip
+              help="Read only lines of this form, as 'it#{iteration} L={loss} {step_seconds} s'."
+              " The names are those of --csv.")  # fmt: skip
 @click.option("--plot", "picture", metavar="OUT.png",
               help="Draw loss, grad norm and throughput, with restarts and findings: .png, .svg"
               " or .pdf.")  # fmt: skip
 @click.option("--csv", "csv_path", metavar="FILE", callback=cli.writable(_CSV_ADVICE),
-              help="File for all rows, a column a number.")  # fmt: skip
+              help="Write all rows as CSV, with a column for each number.")  # fmt: skip
 @click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=cli.prometheus_file,
-              help="File for the textfile collector; with --follow it is written again and"
-              " again.")  # fmt: skip
+              help="Write the newest figures for Prometheus's textfile collector; with --follow"
+              " again and again.")  # fmt: skip
 @cli.json_option
 @cli.fail_on_option
 def command(

@@ -76,7 +76,7 @@ _SEQ = _count("--seq", "Sequence length, in tokens.", required=True)
 _TP = _count("--tp", "Tensor parallel size.", default=1, show_default=True)
 _PP = _count("--pp", "Pipeline parallel size.", default=1, show_default=True)
 _CP = _count("--cp", "Context parallel size.", default=1, show_default=True)
-_GPUS = _count("--gpus", "GPUs of the job: one a rank.", required=True)
+_GPUS = _count("--gpus", "GPUs of the job, one for each rank.", required=True)
 _GPU = click.option("--gpu", metavar="NAME", shell_complete=some_of(*(g.name for g in table.GPUS)),
                     help="GPU, for its peak: a100, 'H100 SXM', mi300x.")  # fmt: skip
 _DTYPE = click.option(
@@ -86,13 +86,13 @@ _PEAK = click.option(
     "--peak", "given_peak", type=_AMOUNT, metavar="TFLOPS", help="Dense peak, instead of --gpu."
 )
 _RECOMPUTE = click.option(
-    "--recompute", is_flag=True, help="Activations are recomputed (full activation checkpointing)."
+    "--recompute", is_flag=True, help="Count recomputation (full activation checkpointing)."
 )
 
 
 @click.group(cls=CommandGroup, context_settings=renamed(world="gpus", batch="gbs"))
 def command() -> None:
-    """Do the sums of a training run: speed, memory, batch sizes, checkpoints.
+    """Calculate speed, memory, batch sizes and checkpoint intervals of a training run.
 
     \b
     Numbers may be written as 52B, 145M, 2048 or 9_765_625; times as 105, 105s, 5m, 168h or 7d.
@@ -102,7 +102,7 @@ def command() -> None:
       oddrank plan flops --params 52B --seq 2048 --gbs 1024 --seconds 127 --gpus 64 --recompute
       oddrank plan memory --params 7.5B --dp 64
 
-    Exit codes: 0; 2 for values that can't be. These commands do not judge.
+    Exit codes: 0; 2 for impossible values. These commands do not judge.
     """
 
 
@@ -110,13 +110,13 @@ def command() -> None:
 @click.option("--params", type=_PARAMETERS, metavar="NUMBER",
               help="Parameters; of a mixture of experts those that a token passes. Or give the"
               " shape: --layers, --hidden, --vocab.")  # fmt: skip
-@_count("--layers", "Layers: with --hidden, attention is counted.")
+@_count("--layers", "Number of layers. With --hidden, attention is counted.")
 @_count("--hidden", "Hidden size; heads x their size, if that differs.")
-@_count("--vocab", "Vocabulary, padded.")
-@_count("--heads", "Of the shape: attention heads, with --kv-heads.")
-@_count("--kv-heads", "Of the shape: heads of keys and values (GQA).")
-@_count("--ffn", "Of the shape: width of a gated feed-forward layer.  [default: GPT's]")
-@_count("--experts", "Of the shape: experts that a token passes.", default=1, show_default=True)
+@_count("--vocab", "Size of the padded vocabulary.")
+@_count("--heads", "Attention heads of the shape, with --kv-heads.")
+@_count("--kv-heads", "Key and value heads of the shape (GQA).")
+@_count("--ffn", "Width of a gated feed-forward layer of the shape.  [default: GPT's]")
+@_count("--experts", "Experts of the shape that a token passes.", default=1, show_default=True)
 @click.option("--causal", is_flag=True, help="Count half of attention, as flash attention does.")
 @_SEQ
 @_count("--gbs", "Global batch size, in samples.", required=True)
@@ -170,9 +170,9 @@ def mfu(
     *, tflops: float | None, recompute: bool, gpu: str | None, dtype: str | None,
     given_peak: float | None, json_path: str | None,
 ) -> None:  # fmt: skip
-    """Show which share of its peak a GPU reaches.
+    """Show the share of its peak that a GPU reaches.
 
-    Without --tflops, shows the table of peaks, or with --gpu a GPU's rows of it. With --recompute,
+    Without --tflops, shows the table of peaks; with --gpu, only that GPU's rows. With --recompute,
     the speed counts recomputation, as Megatron-LM logged it for BLOOM; the model's share is 3/4.
     """
     if tflops is None:
@@ -197,7 +197,7 @@ def mfu(
 @_PP
 @_CP
 @_count("--mbs", "Micro-batch size.", default=1, show_default=True)
-@_count("--gbs", "Global batch size: checks that it divides.")
+@_count("--gbs", "Global batch size, in samples. Checks that it divides.")
 @_count("--gpus-per-node", "GPUs of a node.")
 @json_option
 def dp(
@@ -229,7 +229,7 @@ def dp(
 @_TP
 @_PP
 @_CP
-@_count("--dp", "Replicas.", default=1, show_default=True)
+@_count("--dp", "Data parallel size.", default=1, show_default=True)
 @click.option("--adam", type=click.Choice(list(formulas.ADAM)), default="mixed", show_default=True,
               help="Precision of training.")  # fmt: skip
 @_count("--layers", "For activations: layers.")
@@ -244,7 +244,7 @@ def memory(
     hidden: int | None, heads: int | None, seq: int | None, mbs: int, sequence_parallel: bool,
     json_path: str | None,
 ) -> None:  # fmt: skip
-    """Show the memory of a GPU for parameters, gradients, optimizer by ZeRO stage; activations."""
+    """Show a GPU's memory: parameters, gradients, optimizer by ZeRO stage; activations."""
     columns = ("ZeRO", "parameters GiB", "gradients GiB", "optimizer GiB", "together GiB")
     stages = []
     for zero in range(4):
@@ -271,8 +271,8 @@ def memory(
 @command.command()
 @click.option("--save", type=Seconds(min=1e-3), required=True, help="Time that a save stops it.")
 @click.option("--mtbf", type=Seconds(min=1), required=True,
-              help="Mean time between failures, of the job or with --nodes of a node.")  # fmt: skip
-@_count("--nodes", "Nodes: the job fails as often as they do together.", default=1)
+              help="Mean time between failures of the job; with --nodes, of a node.")  # fmt: skip
+@_count("--nodes", "Number of nodes. The job fails if any of them fails.", default=1)
 @click.option("--restart", type=Seconds(min=0), default=0, help="Time from a failure to training.")
 @click.option("--seconds", type=Seconds(min=1e-6), help="Time of an iteration.")
 @click.option("--every", type=_AMOUNT, metavar="ITERATIONS", help="Your interval, to compare.")
@@ -281,7 +281,7 @@ def ckpt(
     *, save: float, mtbf: float, nodes: int, restart: float, seconds: float | None,
     every: float | None, json_path: str | None,
 ) -> None:  # fmt: skip
-    """Show how often to save a checkpoint, and which share of time failures and saves cost."""
+    """Show how often to save a checkpoint, and the share of time that failures and saves cost."""
     apart = mtbf / nodes
     intervals = [
         ("Young", formulas.young_interval(save, apart)),

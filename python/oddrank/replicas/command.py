@@ -31,7 +31,7 @@ def command() -> None: ...
 @json_option
 @fail_on_option
 def compare_(paths: tuple[str, ...], json_path: str | None, fail_on: frozenset[str]) -> int:
-    """Name the tensors that differ and, of three or more PATHs, the odd one."""
+    """Name the tensors that differ and, with three or more PATHs, the odd one."""
     if len(paths) < 2:
         raise click.UsageError("give two or more PATHs to compare")
     try:

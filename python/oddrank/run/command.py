@@ -12,7 +12,7 @@ from oddrank.collect import OUTPUT
 from oddrank.errors import OddrankError
 from oddrank.run.options import ACTIONS, COLLECT, STALL, Options
 
-_ABOUT = """Run a training script as Python does; say what went wrong, while it goes wrong.
+_ABOUT = """Run a training script as Python does, and report deaths and stalls as they happen.
 
 \b
 Examples:
@@ -20,8 +20,8 @@ Examples:
   srun oddrank run --json verdict.json -m mypkg.train
 
 The script runs as without oddrank, and with its exit code. A guard beside each rank sees when
-it dies or stands still, and a judge beside rank 0 names on stderr the rank to blame. Then each
-node's evidence is saved for oddrank triage. Nothing is ended unless you ask with --on-stall kill.
+the rank dies or stalls. A judge beside rank 0 names the rank to blame, on stderr. Then each
+node's evidence is saved for `oddrank triage`. Only --on-stall kill ends ranks.
 
 Exit codes: the script's own; 2 could not run.
 """
@@ -37,36 +37,35 @@ Exit codes: the script's own; 2 could not run.
 )
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as `python -m` does.")
 @click.option("--stall", type=Seconds(min=1), default=STALL, show_default=True, metavar="SECONDS",
-              help="Name a rank when none has begun or ended a step or a collective for this long."
-              " Waits longer if this job had long pauses before, and while the rank that others"
-              " wait for works.")  # fmt: skip
+              help="Name a rank when no rank has begun or ended a step or a collective for this"
+              " long. Waits longer if this job had long pauses before, and while the rank that"
+              " others wait for works.")  # fmt: skip
 @click.option("--on-stall", default=COLLECT, show_default=True, type=click.Choice(ACTIONS),
-              help="report: only say it. collect: also save the evidence of all nodes, as oddrank"
-              " collect does; at a death, too. kill: then end all ranks.")  # fmt: skip
+              help="report: only print the verdict. collect: also save the evidence of all nodes,"
+              " at a death too. kill: then end all ranks.")  # fmt: skip
 @click.option("--on-verdict", metavar="COMMAND",
-              help="A shell command for rank 0's host whenever a death or a stall is told, or told"
-              " better: to notify somebody. {report} in it stands for --json's file.")  # fmt: skip
+              help="Run this shell command on rank 0's host at each new or better verdict, to"
+              " notify somebody. {report} stands for --json's file.")  # fmt: skip
 @click.option("-o", "--output", metavar="DIR", default=OUTPUT, show_default=True,
-              help="Folder for the evidence; on several nodes a shared one.")  # fmt: skip
+              help="Folder for the evidence. On several nodes, give a shared one.")  # fmt: skip
 @click.option("--json", "json", metavar="FILE",
               callback=writable("give --json a file in a folder you can write"),
-              help="Write the report to FILE, as soon as there is one and whenever it"
-              " changes.")  # fmt: skip
+              help="Write the report as JSON, at first and whenever it changes.")  # fmt: skip
 @click.option("--write-exclude", "exclude", metavar="FILE",
               callback=writable("give --write-exclude a file in a folder you can write"),
-              help="Write the nodes to leave out when the job starts again, as selftest"
-              " does.")  # fmt: skip
+              help="Write the nodes to leave out, one per line, for sbatch"
+              " --exclude=./FILE.")  # fmt: skip
 @html_option
 @click.option("--prometheus", "prometheus", metavar="FILE.prom", callback=prometheus_file,
-              help="Write every 15 s what each rank does, for Prometheus's textfile"
+              help="Write the state of each rank every 15 s for Prometheus's textfile"
               " collector.")  # fmt: skip
 @click.option("--history", "history", metavar="DIR",
-              help="A folder of this training: keep in it how each attempt ended. Three ends by one"
-              " cause without progress make the decision do-not-restart.")  # fmt: skip
+              help="Keep in this folder how each attempt of the training ended. After three ends by"
+              " one cause without progress, the decision is do-not-restart.")  # fmt: skip
 @click.option("--report-every", type=Seconds(min=1), metavar="SECONDS",
-              help="How often to look for ranks that come late to collectives. Names a rank that is"
-              " late in two reports in a row, over gloo or NCCL. Default: never.")  # fmt: skip
-@click.option("--no-watch", is_flag=True, help="Record only: start no guard and no judge.")
+              help="Time between reports of ranks that come late to collectives of gloo or NCCL."
+              " Names a rank that is late in two of them in a row. Default: never.")  # fmt: skip
+@click.option("--no-watch", is_flag=True, help="Only record: start no guard and no judge.")
 @click.argument("program", metavar="SCRIPT|MODULE")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 def command(

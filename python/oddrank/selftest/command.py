@@ -47,29 +47,29 @@ def _paths(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 
 @click.command(context_settings=cli.renamed(exclude="write-exclude"))
 @click.option("--quick", is_flag=True,
-              help="Fewest repeats and smallest sizes. After"
-              f" {_ENOUGH['quick']:g} s (imports and connect not counted) no stage begins, except"
-              " rechecks; the verdict is incomplete then.")  # fmt: skip
-@click.option("--full", is_flag=True, help="More memory, more repeats, more sizes.")
+              help="Use the fewest repeats and the smallest sizes. After"
+              f" {_ENOUGH['quick']:g} s, without imports and connect, start only rechecks: the"
+              " verdict is then incomplete.")  # fmt: skip
+@click.option("--full", is_flag=True, help="Use more memory, repeats and sizes.")
 @click.option("--only", metavar="STAGE,...", multiple=True, callback=_stages,
               shell_complete=cli.some_of(*names(TABLE)),
-              help="Run only these stages and those that they need."
+              help="Run only these stages, and those that they need."
               f" Stages: {', '.join(names(TABLE))}.")  # fmt: skip
 @click.option("--skip", metavar="STAGE,...", multiple=True, callback=_stages,
               shell_complete=cli.some_of(*names(TABLE)),
               help="Run all stages except these.")  # fmt: skip
 @click.option("--path", "paths", metavar="DIR", multiple=True, callback=_paths,
-              help="Try this folder's file system on every node; may be repeated. Always tried:"
+              help="Test this folder's file system on every node; may be repeated. Always tested:"
               " the working directory, $HOME, and $TMPDIR or /tmp.")  # fmt: skip
 @click.option("--deadline", type=cli.Seconds(5, 86400), metavar="SECONDS",
               help="Time limit for the whole run, from the start of each rank (60, 60s or 5m)."
-              " Names what hangs then; 2 s later no process is left. Default:"
-              f" {_DEADLINES['quick']:g} with --quick, {_DEADLINES['normal']:g},"
-              f" {_DEADLINES['full']:g} with --full. Each stage also has its own limit: join"
+              " At the limit, names the ranks that hang; 2 s later no process is left. Default:"
+              f" {_DEADLINES['quick']:g} with --quick, {_DEADLINES['full']:g} with --full, else"
+              f" {_DEADLINES['normal']:g}. Each stage also has its own limit: join"
               f" {JOIN_SHARE:.0%} of the whole, {_LIMITS}.")  # fmt: skip
 @click.option("--write-exclude", "exclude_path", metavar="FILE",
               callback=cli.writable(exclude.ADVICE),
-              help="Write the names of nodes to leave out, one per line: sbatch --exclude=./FILE."
+              help="Write the nodes to leave out, one per line, for sbatch --exclude=./FILE."
               " Comments say why. - is stdout, after the verdict.")  # fmt: skip
 @click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=cli.prometheus_file,
               help="Write verdict and odd ranks for Prometheus's textfile collector.")  # fmt: skip
@@ -88,10 +88,10 @@ def command(
       torchrun --nproc-per-node 4 -m oddrank selftest --quick
       srun python -m oddrank selftest --write-exclude nodes --json report.json
 
-    If a node never comes, torchrun starts no rank at all, so this test does not start either.
-    Under srun, mpirun, or with RANK and WORLD_SIZE set, it names the missing ranks.
+    If a node never joins, torchrun starts no rank, and the self-test does not start. Under srun or
+    mpirun, or with RANK and WORLD_SIZE set, it names the missing ranks.
 
-    Exit codes: 0 healthy, 1 odd or unknown, 2 could not run, 3 incomplete; see --fail-on.
+    Exit codes: 0 healthy; 1 odd or unknown; 2 could not run; 3 incomplete; see --fail-on.
     """
     files = {"--json": json_path, "--write-exclude": exclude_path, "--prometheus": prometheus_path,
              "--html": html_path}  # fmt: skip

@@ -29,7 +29,7 @@ Examples:
   oddrank switch kill /shared/run17
   oddrank switch status /shared/run17
 
-Exit codes: 0; 1 by check if jobs are refused; 2 if DIR can't be read or written.
+Exit codes: 0; 1 from check if jobs are refused; 2 if DIR can't be read or written.
 """
 # A job that has not reported for longer is taken for gone: it reports every 10 s.
 _LIVING_SECONDS = 60.0
@@ -74,14 +74,14 @@ def _orders(word: str, text: str) -> None:
 
 _orders("kill", "Make all ranks save, then end. Jobs that start later are refused, until `off`.")
 _orders("save", "Make all ranks save a checkpoint, and go on.")
-_orders("off", "Take the order back: jobs may start again.")
+_orders("off", "Withdraw the order: jobs may start again.")
 
 
 @command.command()
 @_folder
 @json_option
 def status(folder: Path, json_path: str | None) -> None:
-    """Show the order, and what the jobs that watch DIR do."""
+    """Show the order, and the state of the jobs that watch DIR."""
     try:
         order = _read(folder)
     except FileNotFoundError as error:
@@ -106,8 +106,8 @@ def status(folder: Path, json_path: str | None) -> None:
 def check(folder: Path) -> int:
     """Print `refused` if no job may start, else `allowed`: for scripts, before they start one.
 
-    If it is refused, the reason is on stderr and the exit code 1. A script that must be sure
-    compares the word: a Python that can't run this command exits with 1, too.
+    If it is refused, the exit code is 1 and stderr says why. Compare the word, not the exit code: a
+    Python that can't run this command exits with 1, too.
     """
     try:
         order = _read(folder)

@@ -117,8 +117,8 @@ def _place(rank: Rank) -> str:
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--every", type=Seconds(min=0.1, max=3600), default=_EVERY, show_default=True,
-              metavar="SECONDS", help="Time between two pictures: rates are over it.")  # fmt: skip
-@click.option("--once", is_flag=True, help="Show one picture, and end.")
+              metavar="SECONDS", help="Time between two tables, and of rates.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Show one table, and end.")
 def command(paths: tuple[str, ...], every: float, once: bool) -> int:
     """Show all ranks of this host live: step, rate, place, CPU, memory.
 
@@ -127,8 +127,8 @@ def command(paths: tuple[str, ...], every: float, once: bool) -> int:
       oddrank top
       oddrank top --once --every 5 slurm-4711.0
 
-    Reads the records of `oddrank run` or oddrank.arm(), as `oddrank trace where` does; PATH as
-    there. The rank with the fewest steps comes first. Ends by Ctrl-C.
+    Reads the records of `oddrank run` or oddrank.arm(), as `oddrank trace where` does. PATH: as
+    there. The rank with the fewest steps comes first. Ctrl-C ends it.
     """
     chosen = jobs.find(paths)
     before = look(chosen.files)

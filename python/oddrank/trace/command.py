@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Look at where every rank is: live, hung, killed or gone.
+    """Show where every rank is, or was when it died.
 
     \b
     Examples:
@@ -28,10 +28,11 @@ def command() -> None:
       oddrank trace tail 3
       oddrank trace export -o train.json.gz
 
-    oddrank.arm() in the script, or `oddrank run`, switches recording on. Looking needs neither
-    ptrace nor a live process: it reads the record files under /dev/shm/oddrank-UID or $ODDRANK_DIR.
+    oddrank.arm() in the script, or `oddrank run`, switches recording on. These commands need
+    neither ptrace nor a live process: they read the records in /dev/shm/oddrank-UID or
+    $ODDRANK_DIR.
 
-    Exit codes: 0; 2 if something that was named has no record. These commands do not judge.
+    Exit codes: 0; 2 if a given PATH has no record. These commands do not judge.
     """
 
 
@@ -40,7 +41,7 @@ def command() -> None:
 @click.option("--all-threads", is_flag=True, help="Show all threads, and child processes.")
 @json_option
 def where(paths: tuple[str, ...], all_threads: bool, json_path: str | None) -> int:
-    """Show where each rank is, or was when it died, the least progress first.
+    """Show where each rank is, or was when it died; the least progress first.
 
     \b
     Examples:
@@ -49,9 +50,8 @@ def where(paths: tuple[str, ...], all_threads: bool, json_path: str | None) -> i
       oddrank trace where slurm-4711.0     a job (the beginning of its name is enough)
       oddrank trace where /shared/kept 3   rank 3 of what `oddrank collect` or `run -o` kept
 
-    PATH: a record file, a folder of one or more jobs, a job, or the number of a rank: of what is
-    named before it, else of your newest job. Ranks with the same stack are shown once. This command
-    does not judge.
+    PATH: a record file, a folder of one or more jobs, a job, or the number of a rank in the PATH
+    before it, else in your newest job. Ranks with the same stack are shown once.
     """
     from oddrank.trace import jobs, ranks
     from oddrank.trace import where as where_
@@ -82,7 +82,7 @@ def where(paths: tuple[str, ...], all_threads: bool, json_path: str | None) -> i
 @command.command()
 @click.argument("file", metavar="PATH")
 @click.option("-n", "count", type=click.IntRange(1), default=50, show_default=True,
-              help="Number of lines.")  # fmt: skip
+              metavar="COUNT", help="Number of lines.")  # fmt: skip
 @click.option("--source", is_flag=True, help="Show the source text of each line.")
 def tail(file: str, count: int, source: bool) -> int:
     """Show the last lines that a process ran.
@@ -109,16 +109,16 @@ def tail(file: str, count: int, source: bool) -> int:
 @click.option("-o", "--output", required=True, metavar="OUT.json.gz",
               type=click.Path(dir_okay=False, path_type=Path),
               help="File to write; compressed if its name ends in .gz.")  # fmt: skip
-@click.option("--lines", is_flag=True, help="Write every line too, as an instant event.")
+@click.option("--lines", is_flag=True, help="Also write every line, as an instant event.")
 def export(paths: tuple[str, ...], output: Path, lines: bool) -> int:
-    """Write what all ranks did last as one Chrome trace, for https://ui.perfetto.dev.
+    """Write the last events of all ranks as one Chrome trace, for https://ui.perfetto.dev.
 
     \b
     Examples:
       oddrank trace export -o train.json.gz
       oddrank trace export -o rank2.json.gz 2
 
-    It has calls, steps, sections, marks and collectives on one clock. PATH: as for `trace where`.
+    It shows calls, steps, sections, marks and collectives on one clock. PATH: as for `trace where`.
     """
     from oddrank.trace import export as export_
     from oddrank.trace import jobs

@@ -14,7 +14,7 @@ from oddrank.cli import (
     write_page,
 )
 
-_EXAMPLES = """Say which rank stuck or ended a job, why, how sure that is, and what to do next.
+_EXAMPLES = """Name the rank that hung or ended a job: why, how sure that is, and the next step.
 
 \b
 PATHs are files and folders that the job left, of any kind and in any mix: oddrank's
@@ -36,7 +36,7 @@ Exit codes: 0 healthy; 1 odd or unknown; 2 no evidence; 3 incomplete.
 @click.command(help=_EXAMPLES)
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option(
-    "--explain", is_flag=True, help="Show the rule that fired and what speaks against it."
+    "--explain", is_flag=True, help="Show each rule with what speaks against it, and a timeline."
 )
 @click.option("--tree", is_flag=True, help="Show the stacks of all ranks as one tree.")
 @html_option
