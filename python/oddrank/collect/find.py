@@ -178,7 +178,8 @@ def _chosen(
 ) -> tuple[Target, list[str]]:
     """Takes the newest job: a recorded one, or one without records that began after its end."""
     known = {rank.pid for rank in recorded.ranks}
-    by_job = _jobs([one for one in seen.values() if "job" in one])
+    jobs = grouped((one["job"], one) for one in seen.values() if "job" in one)
+    by_job = {name: _ranks(own) for name, own in jobs.items()}
     unrecorded = {
         name: ranks for name, ranks in by_job.items()
         if name != recorded.job and not known & {rank.pid for rank in ranks}
@@ -221,13 +222,8 @@ def _with_variables(rank: Rank, seen: dict[int, dict[str, Any]]) -> Rank:
     return replace(rank, local_rank=local, environ=one["environ"], uid=one["uid"])
 
 
-def _jobs(seen: Sequence[dict[str, Any]]) -> dict[str, list[Rank]]:
-    """Groups processes to jobs. Takes a rank's topmost one: others inherit its variables."""
-    jobs = grouped((one["job"], one) for one in seen)
-    return {name: _ranks(own) for name, own in jobs.items()}
-
-
 def _ranks(seen: Sequence[dict[str, Any]]) -> list[Rank]:
+    """Takes a rank's topmost process: others inherit its variables."""
     # A launcher's agent in a SLURM step has the step's numbers: fewer than its own ranks.
     world = max(one["world"] for one in seen)
     seen = [one for one in seen if one["world"] == world]

@@ -69,13 +69,9 @@ Exit codes: the script's own; 2 could not run.
 @click.argument("program", metavar="SCRIPT|MODULE")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 def command(
-    program: str,
-    arguments: tuple[str, ...],
-    is_module: bool,
-    no_watch: bool,
-    html_path: str | None,
-    **watch: Any,
-) -> NoReturn:
+    program: str, arguments: tuple[str, ...], is_module: bool, no_watch: bool,
+    html_path: str | None, **watch: Any,
+) -> NoReturn:  # fmt: skip
     from oddrank.run import script, start
 
     if program.startswith("-") and not os.path.exists(program):

@@ -104,10 +104,6 @@ class Slow:
         """Distance of its figure from its peers' median, as a share of the median."""
         return abs(self.peer.value / self.peer.reference - 1)
 
-    @property
-    def badness(self) -> float:
-        return self.peer.effect / self.metric.smallest
-
 
 @dataclass(frozen=True)
 class Class:
@@ -207,7 +203,7 @@ def _may_be_slow(peer: peers.Peer[Any], found: peers.Comparison[Any], times: flo
 
 
 def _worst_first(found: Iterable[Slow]) -> list[Slow]:
-    return sorted(found, key=lambda slow: -slow.badness)
+    return sorted(found, key=lambda slow: -slow.peer.effect / slow.metric.smallest)
 
 
 _Name = TypeVar("_Name", bound=Hashable)

@@ -5,14 +5,7 @@ import sys
 
 import click
 
-from oddrank.cli import (
-    fail_on_option,
-    html_option,
-    json_option,
-    refuse_inputs,
-    refuse_shared,
-    write_page,
-)
+from oddrank import cli
 
 _EXAMPLES = """Name the rank that hung or ended a job: why, how sure that is, and the next step.
 
@@ -39,18 +32,13 @@ Exit codes: 0 healthy; 1 odd or unknown; 2 no evidence; 3 incomplete.
     "--explain", is_flag=True, help="Show each rule with what speaks against it, and a timeline."
 )
 @click.option("--tree", is_flag=True, help="Show the stacks of all ranks as one tree.")
-@html_option
-@json_option
-@fail_on_option
+@cli.html_option
+@cli.json_option
+@cli.fail_on_option
 def command(
-    *,
-    paths: tuple[str, ...],
-    explain: bool,
-    tree: bool,
-    html_path: str | None,
-    json_path: str | None,
-    fail_on: frozenset[str],
-) -> int:
+    *, paths: tuple[str, ...], explain: bool, tree: bool, html_path: str | None,
+    json_path: str | None, fail_on: frozenset[str],
+) -> int:  # fmt: skip
     # Imported here: readers and judges take longer to import than --help takes in all.
     from oddrank import render
     from oddrank.trace import jobs
@@ -59,8 +47,8 @@ def command(
 
     gc.disable()  # facts of 10,000 ranks are millions of objects, and no garbage
     files = {"--json": json_path, "--html": html_path}
-    refuse_shared(files)
-    refuse_inputs(files, paths)
+    cli.refuse_shared(files)
+    cli.refuse_inputs(files, paths)
     found = report.read(list(paths) or [str(file) for file in jobs.here()[0].files])
     stream = sys.stderr if json_path == "-" else sys.stdout
     if tree:
@@ -71,5 +59,5 @@ def command(
             render.line(line, stream)
     made = report.made(found)
     render.deliver(made, json_path)
-    write_page(made, lambda: report.parts(found), html_path)
+    cli.write_page(made, lambda: report.parts(found), html_path)
     return made.exit_code(fail_on)

@@ -74,9 +74,12 @@ class Measurement:
         nodes, ranks = nodes_of(run), [(rank,) for rank in range(run.world)]
         between: dict[Unit, Passes] = {}
         matrices: list[Matrix] = []
+        at = place_of(nodes)
         for unit in get_args(Unit):
             seen = _measured(run, stage, unit)
-            together = _together(seen["nodes"], nodes)
+            # The passes of single ranks, by pair of nodes.
+            passes = sorted(seen["nodes"].items())
+            together = grouped(((at[a][0], at[b][0]), one) for (a, b), one in passes)
             between[unit] = {cell: _combine(of, unit) for cell, of in together.items()}
             single = seen["ranks"]
             shared = not single and max(map(len, nodes), default=0) > 1
@@ -107,12 +110,6 @@ def _measured(run: RunState, stage: str, unit: Unit) -> dict[Where, dict[Cell, l
                 elif latency:
                     found[where].setdefault((rank, peer), []).append(latency)
     return found
-
-
-def _together(passes: Passes, nodes: Teams) -> dict[Cell, list[Sequence[Sequence[float]]]]:
-    """Groups the passes of single ranks by pair of nodes."""
-    at = place_of(nodes)
-    return grouped(((at[a][0], at[b][0]), seen) for (a, b), seen in sorted(passes.items()))
 
 
 def _combine(ranks: Sequence[Sequence[Sequence[float]]], unit: Unit) -> list[Sequence[float]]:
