@@ -183,7 +183,12 @@ def _kernel(job: "Job", folder: Path) -> None:
         ours = [f"[{pid}]" for pid in job.pids.values()]
         ours += [f" {pid} (" for pid in job.pids.values()]
         ours += [f",pid={pid}," for pid in job.pids.values()]
-        lines = [line + "\n" for line in text.splitlines() if any(one in line for one in ours)]
+        # An earlier process may have had the same pid.
+        uptime = time.monotonic() - (time.time() - (job.folder / "go").stat().st_mtime)
+        lines = [
+            line + "\n" for line in text.splitlines()
+            if any(one in line for one in ours) and float(line[1:].split("]")[0]) > uptime - 1.0
+        ]  # fmt: skip
         if lines and fault.dies:
             _save(folder / "kernel" / "dmesg.txt", "".join(lines).encode())
 

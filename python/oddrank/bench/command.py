@@ -84,7 +84,7 @@ def command() -> None:
 @click.option("--backend", default=sweep.AUTO, show_default=True,
               type=click.Choice((sweep.AUTO, *sweep.BACKENDS)),
               help="nccl: NCCL with oddrank's own communicator; c10d: torch.distributed over nccl"
-              " or gloo; auto: nccl if every rank has it, else c10d.")  # fmt: skip
+              " or gloo; auto: nccl if every rank can use it, else c10d.")  # fmt: skip
 @click.option("--precision", "target", default="1%", show_default=True, callback=cli.share,
               metavar="PERCENT", help="End a case when the 95 % interval of its median is"
               " this narrow, after ten passes, or when --budget is used up.")  # fmt: skip

@@ -42,8 +42,7 @@ def suspects(view: View) -> list[Suspect]:
     if told := next((s for s in awaited if s.rule == "told-to-end"), None):
         # A job that was ended while it moved: some rank is behind at any moment.
         waited, stood, counted = (
-            [s for s in some if _is_far_behind(s, view, told.time)]
-            for some in (waited, stood, counted)
+            [s for s in some if _stood(s, view, told.time)] for some in (waited, stood, counted)
         )
     found = list(waited)
     for what, some in (("stacks", stood), ("operation counts", counted), ("timeouts", awaited)):
@@ -304,29 +303,24 @@ def _with_activity(suspect: Suspect, view: View) -> Suspect:
     return replace(_supported(suspect, (Point(text, active[0].source),)), rests=rests)
 
 
-def _behind(suspect: Suspect, view: View, told: float | None = None) -> float:
-    """Returns the seconds from its last event to the last one of all ranks; inf: not known.
-
-    told: when the job got the order to end, if known. Its ranks may take long to end.
-    """
+def _behind(suspect: Suspect, view: View) -> float:
+    """Returns the seconds from its last event to the last one of all ranks; inf: not known."""
     last = {process: each.last for process, each in view.activities.items() if each.last}
     own = [last[process] for process in suspect.processes if process in last]
-    return min(max(last.values()), told or math.inf) - min(own) if own else math.inf
+    return max(last.values()) - min(own) if own else math.inf
 
 
-def _is_far_behind(suspect: Suspect, view: View, told: float | None) -> bool:
-    """Returns whether a rank was behind for long, or all stood, when the job was told to end.
+def _stood(suspect: Suspect, view: View, told: float | None) -> bool:
+    """Returns whether all ranks had stood for long when the job was told to end, or none tells.
 
     Of a rank in a call its begin counts: it may clean up after that. The odd rank may be in none.
     """
-    if _behind(suspect, view, told) >= causes.JUST_NOW:
-        return True
     calls = [(c.since, p.process) for p in view.all_progress for c in p.open if c.since]
     last = {process: each.last for process, each in view.activities.items()
             if process not in suspect.processes and each.last}  # fmt: skip
     last |= {process: since for since, process in sorted(calls, key=lambda call: call[0])}
     pause = max((each.pause or 0.0 for each in view.activities.values()), default=0.0)
-    return bool(told and last) and told - max(last.values()) >= waits.stall_after(pause)
+    return not last or (told is not None and told - max(last.values()) >= waits.stall_after(pause))
 
 
 def _ended_by(death: Suspect, found: Suspect) -> bool:

@@ -155,7 +155,9 @@ def _certainty(
         return 0
     loads = any(s.kind == kinds.DATA for s in named)
     many = _MANY_FOR_DATA if loads else _MANY
-    if len(waiting) + len(maybe) >= many:
+    # A guess from a function's name counts if all others wait in one call.
+    guess = all(s.leaf.by_name for s in named) and len({s.place for s in [*waiting, *maybe]}) > 1
+    if len(waiting) + len(maybe) >= many and not guess:
         return 1 if maybe else 2
     gone = all(s.kind == kinds.LEAVING for s in named)
     alone = len(named) == 1 and named[0].rests and not loads
