@@ -5,7 +5,8 @@ import sys
 from typing import Any
 
 _first_pid = os.getpid()
-_inherited: Any = None
+inherited: Any = None
+"""The default process group that a fork must not use, as it is its parent's."""
 
 
 def is_fork() -> bool:
@@ -19,16 +20,11 @@ def begin_anew() -> None:
     _first_pid = os.getpid()
 
 
-def inherited_group() -> Any:
-    """Returns the default process group that a fork must not use, as it is its parent's."""
-    return _inherited
-
-
 def _note() -> None:
-    global _inherited
+    global inherited
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
-        _inherited = dist.group.WORLD
+        inherited = dist.group.WORLD
 
 
 os.register_at_fork(after_in_child=_note)

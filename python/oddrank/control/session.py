@@ -294,16 +294,10 @@ def _cut(text: str) -> str:
 
 
 def start(
-    here: Launch,
-    *,
-    deadline: float,
-    judge: Callable[[Root], int],
-    join_seconds: float | None = None,
-    rendezvous_file: str = "",
-    launcher: str = "",
-    fetcher: Sequence[str] = (),
-    no_verdict: int = 1,
-) -> Session:
+    here: Launch, *, deadline: float, judge: Callable[[Root], int],
+    join_seconds: float | None = None, rendezvous_file: str = "", launcher: str = "",
+    fetcher: Sequence[str] = (), no_verdict: int = 1,
+) -> Session:  # fmt: skip
     """Fork this rank's guard, and on rank 0 the judge; return the worker's session.
 
     `here`: this process's place, with the number of its node as machine.node_number has it.
@@ -352,14 +346,9 @@ def start(
 
 
 def _be_judge(
-    listener: int,
-    notes: int,
-    address: str,
-    here: Launch,
-    deadline: float,
-    *,
+    listener: int, notes: int, address: str, here: Launch, deadline: float, *,
     judge: Callable[[Root], int],
-) -> NoReturn:
+) -> NoReturn:  # fmt: skip
     """The judge is a process of its own: rank 0's worker may hang or die like any other."""
     core = _native.core()
     code = 2

@@ -125,7 +125,7 @@ def _is_rank() -> bool:
     A forked child has its parent's group, but must not use it."""
     group = _group()
     if group is not None:
-        return group is not forks.inherited_group()
+        return group is not forks.inherited
     return not forks.is_fork() and multiprocessing.parent_process() is None
 
 

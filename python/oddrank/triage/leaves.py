@@ -49,7 +49,7 @@ def _functions(words: str) -> re.Pattern[str]:
 _OPS = _functions(kinds.C10D_OPS)
 _WAITS = frozenset({"wait", "get", "acquire", "poll", "select", "join", "result", "sleep", "put"})
 _INSTALLED = re.compile(r"^.*/(?:(?:site|dist)-packages|lib(?:64)?/python3\.\d+)/")
-_MAY_WAIT = _functions(kinds.MAYBE_WAITS)
+MAY_WAIT = _functions(kinds.MAYBE_WAITS)
 _TEMPLATE = re.compile(r"<[^<>]*>")
 
 
@@ -141,11 +141,6 @@ def short(frame: Frame) -> str:
         return frame.function
     plain = _plain(frame.function).partition("(")[0] or frame.function
     return plain if len(plain) <= 80 else plain[:77] + "..."
-
-
-def may_wait(frame: Frame) -> bool:
-    """Whether an idle thread in this function of the user's may wait for peers, by its name."""
-    return not frame.native and _MAY_WAIT.fullmatch(bare(frame)) is not None
 
 
 def text(frame: Frame) -> str:

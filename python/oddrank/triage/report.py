@@ -133,8 +133,9 @@ def made(triage: Triage) -> Report:
 
 def _why(triage: Triage) -> str:
     read = ", ".join(f"{files} {name}" for name, (files, _) in triage.read.items())
-    others = [line for line in triage.notes.lines if record.OTHER in line]
-    skipped, lost = len(triage.notes.lines) - len(others), triage.notes.lost_text
+    notes, lost = triage.notes.lines, triage.notes.lost_text
+    others = [line for line in notes if record.OTHER in line]
+    skipped = len([line for line in notes if record.OTHER not in line and files.EMPTY not in line])
     rest = f" in {triage.folder}" if triage.folder else ""
     if skipped and (triage.suspects or not lost):
         rest += f"; not read: {skipped} (see skipped in the JSON, or --explain)"

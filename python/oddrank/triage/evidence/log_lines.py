@@ -300,23 +300,26 @@ def _is_of_launcher(matches: Sequence[Sequence[Any]]) -> bool:
 def placed(items: Sequence[Item]) -> list[Item]:
     """Returns the items; those whose names or folders say a local rank have a rank or a label.
 
-    The local rank is the rank if one folder holds as many as a log says that the job has.
+    The local rank is the rank if one folder holds as many as a log, or the names of other files,
+    say that the job has.
     """
+    sizes = [0]
     found: dict[str, tuple[str, int]] = {}
     for item in items:
         folder, _, base = item.name.rpartition("/")
         if each := _ELASTIC_FILE.match(item.name):
             found[item.name] = (each[1] or "").rstrip("/"), int(each[3])
-        elif rank_in_name(base) is None and (local := _LOCAL_RANK.findall(base)):
+        elif (rank := rank_in_name(base)) is not None:
+            sizes.append(rank + 1)
+        elif local := _LOCAL_RANK.findall(base):
             found[item.name] = folder, int(local[-1])
     if not found:
         return list(items)
     folders = {folder for folder, _ in found.values()}
     numbers = {local for _, local in found.values()}
     one_node = len(folders) == 1 and max(numbers) + 1 == len(numbers)
-    one_node = one_node and len(numbers) == max(
-        (_job_size(told) for item in items if is_text(item) and (told := scan(item))), default=0
-    )
+    sizes += [_job_size(told) for item in items if is_text(item) and (told := scan(item))]
+    one_node = one_node and len(numbers) == max(sizes)
     common = ""
     with suppress(ValueError):  # some paths are absolute, some are not
         common = os.path.commonpath(folders)

@@ -185,7 +185,8 @@ def _of_thread(process: Process, thread: Thread, frames: Frames) -> Stand:
         kind = kernel
     elif not kind and thread.gil and "idle" not in thread.state:
         kind = kinds.RUNNING
-    elif not kind and leaf.frame is not None and leaves.may_wait(leaf.frame):
+    elif (not kind and (frame := leaf.frame) and not frame.native
+          and leaves.MAY_WAIT.fullmatch(leaves.bare(frame))):  # fmt: skip
         kind = kinds.MAYBE
     return Stand(process, thread, frames, leaf, kind)
 
