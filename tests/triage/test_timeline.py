@@ -22,6 +22,8 @@ def test_events_of_all_kinds_are_in_one_order(golden):
         Progress(Process(0), Group(""), SOURCE, time=700.5, timed_out=True),
         Progress(Process(1), DEFAULT, SOURCE, time=700.0, open=(call,)),
         *(death("exception", 10.0 + n / 10, n, text="ValueError: x\nmore") for n in range(4)),
+        # A source without a host tells the same of rank 3.
+        Death(Process(3, "node7"), "exception", SOURCE, 10.4, text="ValueError: x\nmore"),
         death("signal", 50.0, signal=9), death("exit", None, 1), death("exit", 51.0, code=7),
         death("oom", 52.0, None, 77, by="kernel"), death("abort", 53.0, text="NCCL gave up"),
         death("evicted", 54.0, by="scheduler", text="low on memory"), death("exit", 55.0),
@@ -32,7 +34,7 @@ def test_events_of_all_kinds_are_in_one_order(golden):
     found = timeline(facts)
     assert [event.time for event in found] == sorted(event.time for event in found)
     assert [(event.ranks, event.count) for event in found[:1]] == [((0, 1, 2, 3), 4)]
-    assert len(found) == len(facts) + 1 - 2 - 3  # a call began, two have no time, four are one
+    assert len(found) == len(facts) + 1 - 2 - 4  # a call began, two have no time, five are one
     golden("\n".join(lines(found)))
 
 

@@ -9,7 +9,7 @@ import re
 import signal
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oddrank.finding import grouped, ranks_text
 from oddrank.triage.facts import Death, Fact, Progress, Source, Stop, Trouble
@@ -64,16 +64,15 @@ class Event:
 
 def timeline(facts: Iterable[Fact]) -> list[Event]:
     """Returns all events with a time, the earliest first; equal ones of several ranks are one."""
-    # Facts of several ranks about the same thing within a second are one event.
-    folded = grouped(((e.text, e.host, int(e.time), e.wall), e) for e in _events(facts))
+    # What several ranks, or sources of one rank, tell of within a second is one event.
+    folded = grouped(((e.text, "" if e.ranks else e.host, int(e.time)), e) for e in _events(facts))
     found = []
     for events in folded.values():
         first = min(events, key=lambda event: event.time)
         ranks = tuple(sorted({rank for event in events for rank in event.ranks}))
-        found.append(
-            Event(first.time, first.text, first.source, first.host, ranks,
-                  any(event.coarse for event in events), sum(e.count for e in events), first.wall)
-        )  # fmt: skip
+        count = len(ranks) or sum(event.count for event in events)
+        coarse = any(event.coarse for event in events)
+        found.append(replace(first, ranks=ranks, coarse=coarse, count=count))
     return sorted(found, key=lambda event: (event.time, event.ranks, event.text))
 
 
