@@ -376,6 +376,8 @@ STORIES = {
     "a collector had no room": [does("on_stall", "collect", r0=SAVED, r2=NO_ROOM), STALL],
     "kill ends all ranks after the evidence and their ends decide nothing":
         [does("on_stall", "kill", r0=SAVED, r2=SAVED), STALL, ALL_TOLD],
+    "nor does what ranks do in their end":
+        [does("on_stall", "kill", r0=SAVED), STALL, does("finds", OTHER), moved(80.0), STALL, LAST],
     "kill ends no moving job": [does("finds", MOVING), does("on_stall", "kill"), LAST],
     "kill ends no job in which no rank waits": [does("finds"), does("on_stall", "kill"), LAST],
     "kill ends a job whose ranks all wait though nobody is named":

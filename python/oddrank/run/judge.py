@@ -170,11 +170,13 @@ class Judge:
         return [RankState(**row) for row in self.hub.snapshot()]
 
     def take(self, event: Event) -> None:
-        if event.kind == "death" and not self.killed:
-            self._on_death(event)
-        elif event.kind in ("death", "cascade"):
+        if event.kind == "end":
+            self._on_end()
+        elif self.killed or event.kind == "cascade":  # what ranks do after the order tells nothing
             self.cascade |= set(event.ranks)
             self._write()
+        elif event.kind == "death":
+            self._on_death(event)
         elif event.kind == "stall":
             self._on_stall(event)
         elif event.kind == "still":
@@ -185,8 +187,6 @@ class Judge:
                 return
             said = f"still stuck after {duration(event.seconds, 0)}"
             self._tell("still-stuck", event.seconds, made, said)
-        elif event.kind == "end":
-            self._on_end()
         elif self.said:
             say.lines([f"went on after {duration(event.seconds, 0)}"])
             self.said = ""
