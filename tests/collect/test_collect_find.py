@@ -8,7 +8,7 @@ import pytest
 from collect.collecting import process
 from oddrank.collect import find
 from oddrank.collect.children import Stop
-from oddrank.collect.find import _chosen, _jobs
+from oddrank.collect.find import _chosen, _ranks
 from oddrank.collect.sources import Rank, Target
 from oddrank.errors import OddrankError
 
@@ -39,12 +39,12 @@ def chosen(own, *processes, names=()):
 
 def test_children_with_the_variables_of_their_rank_are_no_ranks():
     found = [seen(11, 0), seen(12, 1), seen(13, 0, parent=11), seen(14, 0, parent=13, started=90)]
-    assert pids(_jobs(found)["a"]) == {0: 11, 1: 12}
+    assert pids(_ranks(found)) == {0: 11, 1: 12}
 
 
 def test_the_agent_of_a_launcher_in_a_slurm_step_is_no_rank():
     found = [seen(10, 0, world=2), *(seen(11 + i, i, world=16, parent=10) for i in range(8))]
-    assert pids(_jobs(found)["a"]) == {i: 11 + i for i in range(8)}
+    assert pids(_ranks(found)) == {i: 11 + i for i in range(8)}
 
 
 def test_the_newest_job_counts_but_one_that_lives_and_recorded_itself_comes_first(golden):

@@ -76,8 +76,8 @@ def test_help_says_when_all_is_over_and_what_only_takes_along():
     said = " ".join(done.stdout.split())
     assert done.returncode == 0
     for part in (
-        "Default: 120 with --quick, 300, 1800 with --full.", "2 s later no process is left",
+        "Default: 120 with --quick, 1800 with --full, else 300.", "2 s later no process is left",
         "connect 120 s,",
-        "Run only these stages and those that they need.",
+        "Run only these stages, and those that they need.",
     ):  # fmt: skip
         assert part in said
