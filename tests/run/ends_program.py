@@ -226,6 +226,7 @@ DOES = {
     "receives": lambda: dist.recv(torch.zeros(8), (RANK + 1) % 4),
     "in_another_group": lambda: dist.all_reduce(torch.zeros(8), group=GROUPS[0]),
     "raises": raises,
+    "raises_in_threads": raises,
     "exit_0": lambda: sys.exit(0),
     "exit_0_at_once": lambda: os._exit(0),
     "exit_3": lambda: sys.exit(3),
@@ -315,10 +316,14 @@ def trains_watched():
         raise OSError(28, "No space left on device")
 
 
-if FAULT in ("in_threads", "raise_in_threads"):  # as Ray's workers
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(trains_watched)
-    time.sleep(1)
+if FAULT.endswith("in_threads"):  # as Ray's workers
+    pool = ThreadPoolExecutor(1)
+    trained = pool.submit(trains_watched)
+    pool.shutdown(wait=FAULT != "raises_in_threads")
+    while not (trained.done() or (FOLDER / "raised").exists()):
+        time.sleep(0.05)
+    (FOLDER / "raised").touch()  # then Ray ends the others before the rank that raised
+    time.sleep(0.0 if RANK != ODD and FAULT == "raises_in_threads" else 1.0)
     os._exit(1)
 if FAULT == "in_a_thread":
     trainer = threading.Thread(target=main)

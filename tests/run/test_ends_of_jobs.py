@@ -58,7 +58,8 @@ def test_a_rank_that_works_on_while_others_wait_or_have_ended_is_held_against_no
 
 
 @pytest.mark.parametrize(
-    ("fault", "named"), [("in_threads", []), ("raise_in_threads", [0, 1, 2, 3])]
+    ("fault", "named"),
+    [("in_threads", []), ("raise_in_threads", [0, 1, 2, 3]), ("raises_in_threads", [2])],
 )
 def test_ranks_that_are_ended_by_force_are_told_unless_all_have_trained(fault, named):
     with watched_job(
@@ -67,6 +68,8 @@ def test_ranks_that_are_ended_by_force_are_told_unless_all_have_trained(fault, n
         assert job.ends() == [1] * 4
         assert bool(job.said) == bool(named)
         assert sorted({r for f in job.report["findings"] for r in f["who"]["ranks"]}) == named
+        if fault == "raises_in_threads":
+            assert re.search(r" its launcher caught at raises \(ends_.*:\d+\)", job.said[-1])
 
 
 def test_a_rank_that_was_never_started_is_named():

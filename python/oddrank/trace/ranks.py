@@ -347,12 +347,13 @@ def _events(rank: Rank) -> list[Any]:
         return []
 
 
-def returned(rank: Rank, thread: Thread) -> bool:
-    """Returns whether the last that own code did in a thread was to return, not to raise."""
-    events = [(kind, at[1]) for _, tid, kind, at, _ in _events(rank) if tid == thread.tid]
-    own = {file for kind, file in events if kind == "line"}
-    ways = [kind for kind, file in events if file in own and kind in ("return", "unwind")]
-    return ways[-1:] == ["return"]
+def way_out(rank: Rank, thread: Thread) -> tuple[str, Frame | None]:
+    """Returns how own code left a thread, "return" or "unwind" ("": not known), and from where."""
+    events = [(kind, at) for _, tid, kind, at, _ in _events(rank) if tid == thread.tid]
+    lines = [at for kind, at in events if kind == "line"]
+    own = {file for _, file, _ in lines}
+    ways = [kind for kind, at in events if at[1] in own and kind in ("return", "unwind")]
+    return (ways[-1], Frame(*lines[-1])) if ways else ("", None)
 
 
 def _time(text: str) -> float | None:

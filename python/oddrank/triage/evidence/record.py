@@ -27,6 +27,7 @@ _WANTS_GIL = facts.Frame("PyGILState_Ensure", "", None, True)
 _SPAWNED = re.compile(r"ProcessExitedException: process (\d{1,5}) terminated with signal (SIG\w+)")
 OTHER = "oddrank triage "  # before a job that is not judged here
 _CPU = 0.2  # of a core: a process that wakes up now and then, to log or to look, uses less
+_CAUGHT = "an exception that its launcher caught"
 _GIL_SECONDS = 1.0  # a thread keeps the GIL, if the recorder has waited for it so long
 _KERNEL_WORDS = ("running", "stopped", "uninterruptible", "zombie", "dead")
 
@@ -247,20 +248,19 @@ def _activity(seat: Seat, now: float) -> Iterable[facts.Fact]:
         seat.process, seat.source, last, rank.step, time_seen, *record_calls.alone(seat.history),
         beside=used >= _CPU * ranks.LOOK or any(state == "running" for state, _ in others),
         turns=any(states[t.tid][0] == "running" for t in callers),
-        raised=rank.thread_raised, over=_is_over(rank),
+        raised=rank.thread_raised, over=_way_out(rank)[0] == "return",
         runs=any(states[t.tid][0] == "running" and _is_unseen(rank, t) for t in callers),
         began=None if rank.begin_ns is None else rank.begin_ns / 1e9,
     )  # fmt: skip
 
 
-def _is_over(rank: Rank) -> bool:
-    """Returns whether a training that ran in a thread is over: its process may live on."""
+def _way_out(rank: Rank) -> tuple[str, ranks.Frame | None]:
+    """Returns how a training in a thread of its own ended, and where: its process may live on."""
     first = next(iter(rank.threads), None)
-    return (
-        first is not None and first.ended and first.tid != rank.pid and rank.end.how == "no word"
-        and not any(call.open or call.failed for call in rank.collectives)
-        and ranks.returned(rank, first)
-    )  # fmt: skip
+    ended = first is not None and first.ended and first.tid != rank.pid
+    if not ended or rank.end.how != "no word" or any(c.open or c.failed for c in rank.collectives):
+        return "", None
+    return ranks.way_out(rank, rank.threads[0])
 
 
 def _is_unseen(rank: Rank, thread: ranks.Thread | None) -> bool:
@@ -298,6 +298,9 @@ def _death(seat: Seat, *, anybody: bool) -> Iterable[facts.Death]:
         yield died("oom", time=ended, signal=seen.signal, text=text)
     elif seen is not None and seen.signal is not None:
         yield died("signal", time=ended, signal=seen.signal)
+    elif (out := _way_out(rank))[0] == "unwind" and (at := out[1]):
+        where = (facts.Frame(at.function, at.file, at.line),)
+        yield died("exception", time=rank.threads[0].last, site=where, text=_CAUGHT)
     elif seen is not None and seen.code and end.how == "no word":
         yield died("exit", time=ended, code=seen.code, text="os._exit() or exec", failed=call)
     elif end.how == "exited" or (seen is not None and seen.code == 0):
