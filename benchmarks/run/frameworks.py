@@ -42,7 +42,7 @@ def scored(framework: str, launcher: str, fault: str) -> dict[str, Any]:
             says = SAYS[fault]
             if (framework, fault) == ("ray", "raise"):  # Ray keeps the error to itself
                 says = says.replace(
-                    "ValueError: bad shard 7", "an exception that its launcher caught"
+                    "ValueError: bad shard 7,", "an exception that its launcher caught"
                 )
             right = ended and named == [ODD] and says in text
         print(f"{framework}, {launcher}, {fault}: {right}: {text}", file=sys.stderr, flush=True)
