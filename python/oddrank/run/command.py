@@ -50,7 +50,7 @@ Exit codes: the script's own; 2 could not run.
               help="Folder for the evidence. On several nodes, give a shared one.")  # fmt: skip
 @click.option("--json", "json", metavar="FILE",
               callback=writable("give --json a file in a folder you can write"),
-              help="Write the report as JSON, at first and whenever it changes.")  # fmt: skip
+              help="Write the report as JSON at a verdict, and at each change.")  # fmt: skip
 @click.option("--write-exclude", "exclude", metavar="FILE",
               callback=writable("give --write-exclude a file in a folder you can write"),
               help="Write the nodes to leave out, one per line, for sbatch"
