@@ -4,6 +4,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from oddrank.inputs import Notes
 from oddrank.trace.collectives import Collective, ProcessGroup
 from oddrank.trace.ranks import End, Frame, Lowered, Seen, Thread
 from oddrank.triage.evidence import record, record_calls
@@ -128,6 +131,21 @@ def test_where_ranks_went_different_ways_after_the_last_call_that_all_ended():
     assert fork(all_reduce, all_reduce, [saved, *all_reduce], all_reduce) == []
     # Not where the history of one does not reach back to what all have ended.
     assert fork(all_reduce, all_reduce, [send], all_reduce, before=8) == []
+
+
+@pytest.mark.parametrize(
+    ("function", "added"), [("all_reduce", []), ("_new_process_group_helper", ["new_group"])]
+)
+def test_only_calls_that_no_record_has_are_taken_from_a_stack(monkeypatch, function, added):
+    # A rank may be killed where it has entered all_reduce, but not yet begun the call.
+    calls = [Collective(1, "0", 1, "allreduce_", 4, "ended", 1, 2, (0, 1), "gloo", number=1)]
+    monkeypatch.setattr(record_calls.collectives, "read", lambda *_: [*calls])
+    inside = Frame(function, "/x/torch/distributed/distributed_c10d.py", 3)
+    thread = Thread(1, "MainThread", (inside,), hidden=0, ended=False, last=None)
+    rank = SimpleNamespace(file="f", content=None, groups=(), main=thread)
+    seat = record_calls.Seat(cast(Any, rank), None, Source("f"))
+    found = record_calls.with_history(seat, 1, Notes()).history
+    assert [each.op for each in found[1:]] == added
 
 
 def test_a_group_whose_ranks_are_not_known_is_left_out():

@@ -80,8 +80,8 @@ def with_history(seat: Seat, of: int, notes: Notes) -> Seat:
     found = _numbered(found[-max(1, _MOST_COMPARED // of) :], seat.rank)
     main, number = seat.rank.main, found[-1].number if found else 0
     leaf = leaves.leaf(frames(main)) if main is not None and main.stack else None
-    if main and leaf and leaf.kind == PEERS and not any(c.open for c in found):
-        # A call with others that no record has.
+    known = leaf is not None and any(c.open or op_name(c.op) == leaf.op for c in found)
+    if main and leaf and leaf.kind == PEERS and not known:  # no record has such a call
         op = leaf.op.replace("new_process_group_helper", "new_group") or "a call"
         found.append(
             collectives.Collective(main.tid, "", None, op, 0, "open", None, None, number=number + 1)
