@@ -155,17 +155,16 @@ def test_a_group_whose_ranks_are_not_known_is_left_out():
 
 
 def test_a_gil_that_is_held_is_kept_by_the_only_thread_that_runs():
-    def gils(main, other, gil_wanted=1.0, asked=None, seen=None, *, alive=None):
+    def gils(main, other, gil_wanted=1.0):
         threads = [
             Thread(i, name, (Frame(name, "train.py", 1),), 0, ended=False, last=None, state=state)
             for i, (name, state) in enumerate((("main", main), ("other", other)))
         ]
         rank = SimpleNamespace(
-            threads=threads, main=threads[0], gil_wanted=gil_wanted, gil_asked=asked, lowered=(),
-            file="f", last=None, rank=0, host="node1", pid=7, is_child=False, alive=alive,
-            sampled_since=None,
+            threads=threads, main=threads[0], gil_wanted=gil_wanted, lowered=(), file="f",
+            last=None, rank=0, host="node1", pid=7, is_child=False, sampled_since=None,
         )  # fmt: skip
-        stacks = record._stacks([record_calls.Seat(cast(Any, rank), seen, Source("f"))])
+        stacks = record._stacks([record_calls.Seat(cast(Any, rank), None, Source("f"))])
         return {t.name: t.gil if t.state != "waits for the GIL" else t.state
                 for stack in stacks for t in stack.threads}  # fmt: skip
 
@@ -173,15 +172,18 @@ def test_a_gil_that_is_held_is_kept_by_the_only_thread_that_runs():
     assert gils("running", "asleep") == {"main": True, "other": False, **wants}
     assert gils("asleep", "running") == {"main": False, "other": True, **wants}
     assert gils("running", "running") == {"main": False, "other": False, **wants}
-    nobody = {"main": None, "other": None}
-    assert gils("running", "asleep", None) == nobody
-    # A copy's own clocks stand still: when its process was seen alive counts.
-    alive = Seen(0, "node1", 7, 1, "running", 102.0)
-    long = gils("running", "asleep", None, 100.0, alive)
-    assert long == {"main": True, "other": False, **wants}
-    assert gils("running", "asleep", None, 101.5, alive) == nobody
-    assert gils("running", "asleep", None, 100.0, alive, alive=True) == nobody  # its clocks go on
-    assert gils("running", "asleep", None, 100.0, replace(alive, state="dead")) == nobody
+    assert gils("running", "asleep", None) == {"main": None, "other": None}
+
+
+def test_a_copy_of_a_record_is_read_as_of_the_look_at_its_process():
+    def wanted(asked, so_far, state="running"):
+        rank = SimpleNamespace(gil_asked=asked, gil_wanted=so_far)
+        return record._gil_wanted(cast(Any, rank), Seen(0, "node1", 7, 1, state, 102.0))
+
+    assert wanted(100.0, None) == 100.0
+    # The process lives while its copy is read: now is no clock of the copy.
+    assert wanted(101.9, 101.9) is None
+    assert wanted(100.0, None, "dead") is None
 
 
 def test_a_script_that_is_over_says_so_whatever_ends_its_process():

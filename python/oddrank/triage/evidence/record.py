@@ -141,9 +141,17 @@ def _ranks(found: list[Rank], collected: Mapping[tuple[int, int], Seen]) -> list
         replace(rank, alive=rank.alive or (rank.pid, rank.started) in living) for rank in found
     ])  # fmt: skip
     return [
-        replace(rank, runs_back=runs, last=unix_time(rank.last))
+        replace(rank, runs_back=runs, last=unix_time(rank.last),
+                gil_wanted=_gil_wanted(rank, collected.get((rank.pid, rank.started))))
         for rank, runs in zip(found, back, strict=True)
-    ]
+    ]  # fmt: skip
+
+
+def _gil_wanted(rank: Rank, seen: Seen | None) -> float | None:
+    """Returns since when its GIL is wanted, if for long. Of a copy, until its process was seen."""
+    if seen is None or seen.state in facts.GONE or rank.gil_asked is None:
+        return rank.gil_wanted
+    return rank.gil_asked if seen.time - rank.gil_asked >= _GIL_SECONDS else None
 
 
 def _as_torch_says(found: Sequence[Rank]) -> list[Rank]:
@@ -324,25 +332,16 @@ def _stacks(seats: Sequence[Seat]) -> Iterable[facts.Stack]:
     for seat in seats:
         rank, process, source = seat.rank, seat.process, seat.source
         living = [thread for thread in rank.threads if not thread.ended]
-        states_of = seat.states
-        running = [thread for thread in living if states_of[thread.tid][0] == "running"]
-        # The copy of a record has no later clock: the states that were kept beside it tell.
-        is_copy = seat.seen is not None and not seat.gone and not rank.alive
-        when = seat.time if is_copy else None
-        kept = rank.gil_wanted is not None or bool(
-            when and rank.gil_asked and when - rank.gil_asked >= _GIL_SECONDS
-        )
-        for thread in living:
-            if not thread.stack:
-                continue
-            state, _ = states_of[thread.tid]
+        states = {tid: state for tid, (state, _) in seat.states.items()}
+        running = [thread for thread in living if states[thread.tid] == "running"]
+        for thread in (each for each in living if each.stack):
             # The only thread that runs, or that there is, must be the one that keeps the GIL.
-            gil = (running or living) == [thread] if kept else None
+            gil = (running or living) == [thread] if rank.gil_wanted else None
             found[record_calls.frames(thread, missing)].append(
-                facts.Thread(process, thread.name, thread.tid, state, gil, source, seat.time,
-                             trains=thread in seat.callers)
+                facts.Thread(process, thread.name, thread.tid, states[thread.tid], gil, source,
+                             seat.time, trains=thread in seat.callers)
             )  # fmt: skip
-        if kept:
+        if rank.gil_wanted:
             waits = facts.Thread(process, "oddrank", state="waits for the GIL", source=source,
                            time=seat.time)  # fmt: skip
             found[(_WANTS_GIL,)].append(waits)
