@@ -109,7 +109,8 @@ STEPS: tuple[Step, ...] = (
     Step("--deadline", lambda c: c.suspect.rule in {"behind", "others-joined"}
          and not c.suspect.raised,
          "again with --deadline 300, if it only takes long"),
-    Step("MASTER_PORT", lambda c: c.suspect.stage == "join" and c.ended == "exception",
+    Step("MASTER_PORT", lambda c: c.ended == "exception"
+         and (c.suspect.stage == "join" or c.says("eaddrinuse", "already in use")),
          "ss -ltnp | grep $MASTER_PORT: does another process have the port?  (on {host})"),
     Step("py-spy", lambda c: (c.waits and not c.has_stack) or c.suspect.rule == "behind",
          f"{_STACKS} {{pid}} > rank.txt  (on {{host}}, {{when}})"),

@@ -454,9 +454,7 @@ class Joiner:
             owners = self._by_pid.get((process.host, process.pid), set())
             if len(owners) == 1:
                 process = Process(next(iter(owners)))
-        if process.rank is not None:
-            return self._by_rank.get(process.rank, process)
-        return process
+        return self._by_rank.get(process.rank, process) if process.rank is not None else process
 
     def all(self) -> tuple[Process, ...]:
         return tuple(self._seen)

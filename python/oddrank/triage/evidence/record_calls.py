@@ -40,9 +40,7 @@ class Seat:
 
     @property
     def gone(self) -> bool:
-        if self.seen is None:
-            return self.rank.alive is False
-        return self.seen.state in facts.GONE
+        return self.seen.state in facts.GONE if self.seen else self.rank.alive is False
 
     @property
     def time(self) -> float | None:

@@ -187,6 +187,7 @@ def _identities(
 _RANK = re.compile(r"(?<!local[\W_])(?<![a-z])rank[\W_]*(\d{1,7})(?!\d)", re.I)
 _PID = re.compile(r"(?<![a-z])pid[\W_]*(\d{1,10})(?!\d)", re.I)
 _HOST = re.compile(r"\b(?:host(?:name)?|ip)[=: ]+([\w.-]*\w)", re.I)
+_OF_HOST = re.compile(r"(?:node|host)[\W_]?\d", re.I)
 _LAST_NUMBER = re.compile(r"[._-](\d{1,6})(?:\.(?!\d)\w+)*$")
 _ENDING = re.compile(r"(?:\.(?:txt|out|log|err|md|json|stack|stacks|dump|trace|gz|zst))+$", re.I)
 _WORD_OF_DUMP = re.compile(
@@ -283,12 +284,11 @@ class _Namer:
             if found := _HOST.search(one.headline):
                 return found[1]
             if not _RANK.search(one.headline):
-                return _host_of_name(one.headline) or one.headline
+                is_file = _ENDING.search(one.headline)
+                return _host_of_name(one.headline) or (None if is_file else one.headline)
         base = name.rpartition("/")[2].rpartition(":")[2]
         alike = self._shapes[re.sub(r"\d+", "#", name)] > 1
-        if alike or re.search(r"node|host", base, re.I):
-            return _host_of_name(base)
-        return None
+        return _host_of_name(base) if alike or _OF_HOST.search(base) else None
 
     def _rank_of_file(self, number: int, one: _Seen, name: str) -> int | None:
         if self._in_file[one.source] > 1 and len(self._pids[one.source]) > 1:
@@ -313,7 +313,7 @@ def _host_of_name(name: str) -> str | None:
     base = _ENDING.sub("", name.rpartition("/")[2])
     base = re.sub(r"[._-]?rank[\W_]*\d+[._-]?", "", base, flags=re.I)
     host = _WORD_OF_DUMP.sub("", base).strip("._-")
-    if host == base and not re.search(r"node|host", base, re.I):
+    if host == base and not _OF_HOST.search(base):
         return None
     return host if re.search(r"[A-Za-z]", host) and re.search(r"\d", host) else None
 

@@ -62,6 +62,7 @@ _HANDLED = re.compile(
     r"\*\*\* (SIG[A-Z]+) .*?received (?:by PID (\d+)|at time)"
     r"|\b[Rr]ecei(?:ved|ving) (SIGTERM|SIGINT)\b"
 )
+_OF_STORE = re.compile(rf"DistNetworkError|already in use|{timeline.WAITED.pattern}")
 _GOT_SIGNAL = re.compile(r"got signal: (\d+)")
 # Lines of a process that goes on. Bars are drawn once more when a process ends, and wandb sums up.
 _PROGRESS_WORDS = ("step", "Step", "iter", "Iter", "poch", "loss", "Loss", "inished", "omplete")
@@ -357,6 +358,7 @@ class _Words:
         number = signal_number(found[1] or found[3]) if found else int(told[1]) if told else 11
         if found and number in (2, 15):
             who = count([process]) if process.key else "a process"
+            who = "DeepSpeed's launcher" if "Main process" in text else who
             self._told.append(Stop(who, source, line.time, number))
         elif found or told or (line.word == "Segmentation fault" and not line.follows):
             self._died(line, Death(process, "signal", source, line.time, signal=number))
@@ -442,7 +444,7 @@ class _Words:
         """Reads what a launcher's own exception says of its processes."""
         if found := _GOT_SIGNAL.search(block.text):
             self._told.append(Stop("torchrun", block.source, block.time, int(found[1])))
-        elif alone and timeline.WAITED.search(block.text):  # the launcher waited for the others
+        elif alone and _OF_STORE.search(block.text):  # the launcher met no other, or had no port
             self._told += [Death(block.process, "exception", block.source, text=block.text)]
         found = _SPAWNED.search(block.text)
         if found and (found[2] or (not found[1] and alone)):

@@ -36,6 +36,7 @@ _OPS = {
     "_ALLGATHER_BASE": "all_gather_into_tensor", "ALLGATHER_COALESCED": "all_gather_coalesced",
     "_REDUCE_SCATTER_BASE": "reduce_scatter_tensor", "ALLTOALL": "all_to_all",
     "ALLTOALL_BASE": "all_to_all_single", "RECVANYSOURCE": "recv", "UNKNOWN": "",
+    "DDP()": "DDP()",
 }  # fmt: skip
 # Their numbers differ between members: a batch of sends and receives counts as one call.
 _OF_PAIRS = frozenset({"SEND", "RECV", "RECVANYSOURCE", "COALESCED"})
@@ -63,7 +64,7 @@ _NOT_FINISHED = re.compile(r"\[([\d, ]+)\] joined but didn't finish collective #
 _FINGERPRINT = re.compile(
     r"Rank (\d+) is running (?:inconsistent )?collective: CollectiveFingerPrint\("
     r"(?:SequenceNumber=(\d+)[, ]*)?OpType=(\w+?)(?:, TensorShape=\[([^\]]*)\])?"
-    r"(?:, TensorDtypes=(\w+))?[,)]"
+    r"(?:, TensorDtypes=(\w+))?[,)]|[Rr]ank (\d+) has (?:inconsistent )?(\d+ params)"
 )
 _LIST = r"[\[{(]?([\d, -]*)"
 _MISSING = re.compile(
@@ -131,7 +132,7 @@ class _Lines:
         source = log.source(line)
         if advice := _ADVICE.get(line.word):
             self.others.append(Advice(advice, source))
-        if line.word == "Detected mismatch between":
+        if line.word in ("Detected mismatch between", "DDP expects same model"):
             self._fingerprints(line, source)
         elif line.word == "monitoredBarrier":
             self._barrier(line, source)
@@ -224,10 +225,12 @@ class _Lines:
         own = line.process.rank if line.process.rank is not None else 0
         plain = _RANK.search(line.text)
         call = Call(1, "monitored_barrier")
-        self._stand([own], group, line, source, "gloo", 1, completed=0, open=(call,), open_count=1,
-                    timed_out=True)  # fmt: skip
-        if not plain or int(plain[1]) == own:  # else these are ranks of a part of the job
-            self._stand(ranks_of(found[1]), group, line, source, "gloo", 0, completed=0)
+        # Else these are ranks of a part of the job. It asks one after another: those between came.
+        missing = ranks_of(found[1]) if not plain or int(plain[1]) == own else ()
+        came = {own, *ranks_of(f"0-{missing[-1]}" if missing else "")} - {*missing}
+        self._stand(sorted(came), group, line, source, "gloo", 1, completed=0, open=(call,),
+                    open_count=1, timed_out=True)  # fmt: skip
+        self._stand(missing, group, line, source, "gloo", 0, completed=0)
 
     def _desync(self, line: Line, source: Source) -> None:
         """The desync report: TORCH_NCCL_DESYNC_DEBUG=1."""
@@ -240,17 +243,18 @@ class _Lines:
             self._stand(ranks_of(found[1]), _WORLD, line, source, "nccl", seq, seq - 1, (call,), 1)
 
     def _fingerprints(self, line: Line, source: Source) -> None:
-        """TORCH_DISTRIBUTED_DEBUG=DETAIL: two ranks about to issue different calls."""
+        """Two ranks about to issue different calls, or to wrap different models in DDP()."""
         both = list(_FINGERPRINT.finditer(line.text))[:2]
         if len(both) < 2:
             return
         seq = max(int(found[2] or 0) for found in both)
         for found in both:
             dtype = (found[5] or "").lower()
-            call = Call(seq or None, _op(found[3]), sizes=found[4] or "", dtype=dtype)
-            self.issued[seq][call].setdefault(int(found[1]), source)
+            op, sizes = _op(found[3] or "DDP()"), found[4] or found[7] or ""
+            call, rank = Call(seq or None, op, sizes=sizes, dtype=dtype), int(found[1] or found[6])
+            self.issued[seq][call].setdefault(rank, source)
             # Without a number: unknown.
-            self._stand([int(found[1])], _WORLD, line, source, enqueued=seq or None, open=(call,),
+            self._stand([rank], _WORLD, line, source, enqueued=seq or None, open=(call,),
                         completed=seq - 1 if seq else None, open_count=1)  # fmt: skip
 
     def add_awaited(self, log: Log) -> None:

@@ -86,7 +86,8 @@ def _judge(view: View) -> list[Suspect]:
     if is_over(view):
         return []
     ends = ends_of(view)
-    own = [end for end in ends if end.why == "own"]
+    own = [end for end in ends if end.why == "own"
+           and not (view.mismatches and "DDP expects same model" in end.best.text)]  # fmt: skip
     interrupted = [end for end in ends if end.why == "ended" and is_interrupt(end.best)]
     if interrupted and not own and not view.stops:
         first = min(interrupted, key=lambda end: end.time or 0.0)
@@ -341,9 +342,8 @@ def _never_came(victims: list[End]) -> Suspect | None:
     for end in victims:
         if found := _JOINED.search(end.best.text):
             came, all_ = sorted(int(number) for number in found.groups() if number)
-            left = f"{all_ - came} of {all_} processes never came to the rendezvous"
-            text = f"{left}: they did not start, or can't reach its host"
-            points = [Point(text, end.best.source)]
+            text = f"{all_ - came} of {all_} processes never came to the rendezvous: they did not"
+            points = [Point(f"{text} start, or can't reach its host", end.best.source)]
             return _left(causes.UNKNOWN, (), "never-came", points, victims)
     return None
 
@@ -369,6 +369,5 @@ def _call(victims: Sequence[End]) -> Call | None:
 def _words(end: End) -> str:
     death = end.best
     name = count([end.process]) if end.process.key is not None else "a process"
-    if death.child:
-        name = f"{name}'s {death.child}"
-    return f"{name} {timeline.death_text(death)}"
+    child = f"'s {death.child}" if death.child else ""
+    return f"{name}{child} {timeline.death_text(death)}"

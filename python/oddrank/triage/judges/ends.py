@@ -296,9 +296,7 @@ def _why(death: Death) -> Why:
         return "waited"
     if _STOPPED.search(text):
         return "ended"
-    if death.failed or timeline.LOST.search(text):
-        return "lost"
-    return "own"
+    return "lost" if death.failed or timeline.LOST.search(text) else "own"
 
 
 def _best(deaths: Sequence[Death]) -> Death:
