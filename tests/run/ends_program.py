@@ -311,6 +311,8 @@ def main():
 
 def trains_watched():
     oddrank.arm(watch=True, stall=3, json="report.json", on_stall="report")
+    left_behind = (number for number in range(9))
+    next(left_behind)
     main()
     if FAULT == "raise_in_threads":
         raise OSError(28, "No space left on device")

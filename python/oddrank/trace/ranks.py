@@ -1,6 +1,7 @@
 """Reads each rank's present or last state from its record file."""
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,7 @@ STATES_FILE, STATES_SCHEMA = "states.json", "oddrank.states/1"
 LOOK = 0.2  # seconds between the two looks at threads
 SILENT = "silent"
 HELD = {_STATES[letter] for letter in "DTt"}  # the kernel keeps such threads from running
+_DEPTHS = {"call": 1, "resume": 1, "throw": 1, "return": -1, "yield": -1, "unwind": -1}
 _LAST_EVENTS = 128  # of all threads; more would slow down reading a thousand ranks
 _HERTZ = 100.0  # USER_HZ, the unit of times in /proc on every Linux
 _INSTALLED = ("/site-packages/", "/dist-packages/")  # `short` cuts a path up to the end of these
@@ -350,10 +352,15 @@ def _events(rank: Rank) -> list[Any]:
 def way_out(rank: Rank, thread: Thread) -> tuple[str, Frame | None]:
     """Returns how own code left a thread, "return" or "unwind" ("": not known), and from where."""
     events = [(kind, at) for _, tid, kind, at, _ in _events(rank) if tid == thread.tid]
-    lines = [at for kind, at in events if kind == "line"]
-    own = {file for _, file, _ in lines}
-    ways = [kind for kind, at in events if at[1] in own and kind in ("return", "unwind")]
-    return (ways[-1], Frame(*lines[-1])) if ways else ("", None)
+    own = {file for kind, (_, file, _) in events if kind == "line"}
+    depth, least, line, out = 0, math.inf, None, ("", None)
+    for kind, at in events:
+        line = Frame(*at) if kind == "line" else line
+        depth += _DEPTHS.get(kind, 0)
+        # A generator that it leaves behind is closed after it.
+        if kind in ("return", "unwind") and at[1] in own and depth < least:
+            least, out = depth, (kind, line)
+    return out
 
 
 def _time(text: str) -> float | None:
