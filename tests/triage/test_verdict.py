@@ -210,12 +210,13 @@ def test_a_rank_that_comes_to_its_calls_as_it_always_did_is_slow(golden):
 
 
 def test_a_job_that_stood_when_it_was_told_to_end_has_its_odd_rank(golden):
-    def told(after, *more, pause=0.1):
+    def told(after, *more, pause=0.1, zone=None):
         call = Call(7, "all_reduce", since=NOW)
         waiting = [progress(r, ALL4, enqueued=7, completed=6, open=(call,)) for r in (0, 1)]
         # They clean up in the end.
         lasts = [Activity(Process(r), FILE, NOW + after + 1, pause=pause) for r in (0, 1, 2)]
-        return [*waiting, done(2, 6), *lasts, *more, Stop("torchrun", FILE, NOW + after, signal=15)]
+        stop = Stop("torchrun", FILE, NOW + after + (zone or 0), signal=15, wall=zone is not None)
+        return [*waiting, done(2, 6), *lasts, *more, stop]
 
     well = [Death(Process(r), "exit", FILE, code=0) for r in range(4)]
     before = stands(2, waiting=tuple(map(Process, (0, 1, 3))))
@@ -224,6 +225,8 @@ def test_a_job_that_stood_when_it_was_told_to_end_has_its_odd_rank(golden):
         "after it had stood": (told(3, *into(7, 3)), ONLY_2),
         "no longer than it does at times": (told(3, *into(7, 3), pause=1.0), unknown),
         "at once": (told(1, *into(7, 3)), unknown),
+        "after it had stood, in another zone": (told(3, *into(7, 3), zone=7200), ONLY_2),
+        "at once, in another zone": (told(1, *into(7, 3), zone=-16200), unknown),
         "while another rank moved": (told(3, Activity(Process(3), FILE, NOW + 2.5)), unknown),
         "stacks are older than a good end": (joined(*well, stacks=[before]),),
         "of all that waited": (joined(*well[:3], stacks=[before]), ("finished", (2,), 2)),

@@ -24,6 +24,7 @@ _ROWS = {cause: number for number, cause in enumerate(causes.TABLE.values())}
 # Rules whose suspect may only be at work, as some rank is at any moment of a healthy job.
 _MAYBE_AT_WORK = frozenset({"stacks-awaited", "stacks-awaited-by-gpu", "stacks-moving"})
 _MOST_PAUSES = 4
+_LATE = 60.0  # seconds by which a rank may move after the job was told to end
 # A pause explains these. A rank that died, is stopped or issued another call is no pause.
 _OF_PAUSES = ("call", "stack", "nobody")
 
@@ -42,7 +43,7 @@ def suspects(view: View) -> list[Suspect]:
     if told := next((s for s in awaited if s.rule == "told-to-end"), None):
         # A job that was ended while it moved: some rank is behind at any moment.
         waited, stood, counted = (
-            [s for s in some if _stood(s, view, told.time)] for some in (waited, stood, counted)
+            [s for s in some if _stood(s, view, told)] for some in (waited, stood, counted)
         )
     found = list(waited)
     for what, some in (("stacks", stood), ("operation counts", counted), ("timeouts", awaited)):
@@ -310,17 +311,23 @@ def _behind(suspect: Suspect, view: View) -> float:
     return max(last.values()) - min(own) if own else math.inf
 
 
-def _stood(suspect: Suspect, view: View, told: float | None) -> bool:
-    """Returns whether all ranks had stood for long when the job was told to end, or none tells.
+def _stood(suspect: Suspect, view: View, told: Suspect) -> bool:
+    """Returns whether all ranks had stood for long when the job was told to end.
 
-    Of a rank in a call its begin counts: it may clean up after that. The odd rank may be in none.
+    True, too, if nothing says when they moved last. Of a rank in a call its begin counts: it may
+    clean up after that. The odd rank may be in none.
     """
     calls = [(c.since, p.process) for p in view.all_progress for c in p.open if c.since]
     last = {process: each.last for process, each in view.activities.items()
             if process not in suspect.processes and each.last}  # fmt: skip
     last |= {process: since for since, process in sorted(calls, key=lambda call: call[0])}
+    if not last or told.time is None:
+        return not last
     pause = max((each.pause or 0.0 for each in view.activities.values()), default=0.0)
-    return not last or (told is not None and told - max(last.values()) >= waits.stall_after(pause))
+    stood = told.time - max(last.values())
+    if told.death is not None and told.death.wall:  # zones differ by quarters of an hour
+        stood = (stood + _LATE) % 900 - _LATE
+    return stood >= waits.stall_after(pause)
 
 
 def _ended_by(death: Suspect, found: Suspect) -> bool:

@@ -6,6 +6,7 @@ shows a mismatch, but not which rank's size is wrong.
 """
 
 import re
+import signal
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
@@ -88,13 +89,19 @@ def _judge(view: View) -> list[Suspect]:
     ends = ends_of(view)
     own = [end for end in ends if end.why == "own"
            and not (view.mismatches and "DDP expects same model" in end.best.text)]  # fmt: skip
-    interrupted = [end for end in ends if end.why == "ended" and is_interrupt(end.best)]
-    if interrupted and not own and not view.stops:
-        first = min(interrupted, key=lambda end: end.time or 0.0)
-        best, whose, by = first.best, first.process, "Ctrl-C"
-        if len(interrupted) == 1 and whose.rank is not None and (view.world or 0) > 1:
-            by += f", or SIGINT to {who([whose])} alone,"
-        return [_told([Stop(by, best.source, best.time, why="SIGINT", wall=best.wall)])]
+    ended = [end for end in ends if end.why == "ended" and end.best.signal and not end.best.by]
+    told = [end for end in ends if end.why == "ended" and is_interrupt(end.best)]
+    if not told and view.everyone and {end.process.rank for end in ended} >= view.everyone:
+        told = ended
+    if told and not own and not view.stops:
+        first = min(told, key=lambda end: end.time or 0.0)
+        best, whose = first.best, first.process
+        by, why = "somebody", signal.Signals(best.signal or 2).name
+        if is_interrupt(best):
+            by = "Ctrl-C"
+            if len(told) == 1 and whose.rank is not None and (view.world or 0) > 1:
+                by += f", or SIGINT to {who([whose])} alone,"
+        return [_told([Stop(by, best.source, best.time, why=why, wall=best.wall)])]
     # A crash among other ends may be theirs: a library that is torn down under a thread.
     early = {end for end in own if not (end.best.among and end.best.signal == 9)
              and (end.best.signal not in CASCADES or end.best.how != "signal")}  # fmt: skip

@@ -26,7 +26,8 @@ STOOD = re.compile("watchdog (?:got stuck|hang)")
 # Errors of Python's pipes and sockets, as to a DataLoader worker. No collective raises them.
 _OF_PYTHON = re.compile(r"(?:Connection(?:Aborted|Refused|Reset)?|BrokenPipe|EOF)Error\b")
 _STOPPED = re.compile(r"^(?:KeyboardInterrupt|SignalException|SystemExit)\b")
-FROM_OUTSIDE = frozenset({2, 9, 15})  # signals that others send: SIGINT, SIGKILL, SIGTERM
+TOLD = frozenset({1, 2, 15})  # signals that ask a process to end: SIGHUP, SIGINT, SIGTERM
+FROM_OUTSIDE = TOLD | {9}  # signals that others send
 # torch's words in the process that started the worker: which of the two is a race inside of torch.
 _WORKER = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? (\d+)\) "
@@ -130,7 +131,8 @@ def _lost_first(found: list[End], view: View) -> list[End]:
 
 def _from_outside(found: list[End], view: View) -> list[End]:
     """Takes a signal for the cause if it came neither from the launcher nor from a keyboard.
-    It counts if all got it, or a few that ended first; not if ranks lost one that ended well."""
+    It counts if all that are known of a larger job got it, or a few that ended first; not if ranks
+    lost one that ended well, nor if all of the job got it."""
     interrupted = [end for end in found if is_interrupt(end.best)]
     found = [  # whom Ctrl-C does not end is killed
         replace(end, why="ended")
@@ -146,7 +148,8 @@ def _from_outside(found: list[End], view: View) -> list[End]:
         and not any(death.by == "launcher" for death in end.deaths)
     }  # fmt: skip
     if all(end.why == "ended" for end in found):
-        told = told if len(told) == len(found) else set()
+        whole = {end.process.rank for end in told} >= view.everyone
+        told = told if len(told) == len(found) and not whole else set()
     else:
         # A launcher that has noticed the first end sends signals to the other ranks, too.
         since = min((end.best.gone or 0.0 for end in told), default=0.0)
@@ -287,7 +290,7 @@ def _placed(end: End) -> End:
 
 
 def _why(death: Death) -> Why:
-    if death.by == "launcher" or (death.how == "signal" and death.signal in (2, 15)):
+    if death.by == "launcher" or (death.how == "signal" and death.signal in TOLD):
         return "ended"
     text = _AFTER.split(death.text, maxsplit=1)[0]
     if _UNLIKE.search(text):
@@ -353,7 +356,8 @@ def signature(death: Death) -> object:
     if death.how == "oom" or (death.how == "signal" and death.signal in FROM_OUTSIDE):
         site = None  # it says where the process stood, and not what ended it
     text = _NUMBERS.sub("#", death.text.partition("\n")[0])
-    return death.how, death.signal, death.code, text, site, bool(death.child)
+    code = death.code if death.how != "exception" else None  # its process may still run
+    return death.how, death.signal, code, text, site, bool(death.child)
 
 
 def _was_told_before(one: Death, other: Death) -> bool:
