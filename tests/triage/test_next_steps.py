@@ -29,7 +29,7 @@ RANK = Process(3, "n1", 4711)
 SEEN = Stack((Frame("f", native=True),), (Thread(RANK),))
 ELSEWHERE = Stack((Frame("f"),), (Thread(Process(1)),))
 GONE, STOP = Death(Process(1), "exit", HERE, code=1), Stop("SLURM", HERE)
-OFF, RECORD = Advice("flight-recorder", HERE), Activity(RANK, HERE)
+OFF, RECORD = Advice("flight-recorder", HERE), Activity(RANK, HERE, job="4711.0")
 COMPARED = Advice("compared", HERE)
 DUMP = Advice("flight-recorder-dump:/tmp/x_rank_3", HERE)
 SAVED = Advice("saved:/shared/oddrank-collected/x", HERE)
@@ -127,6 +127,8 @@ ROWS = {
     "a flap": (fault("ib-flap", "ib6"), [], ["ibstat", "NCCL_DEBUG", "oddrank selftest"]),
     "a gpu that stands": (suspect("gpu-stopped"), [], ["dmesg", "nvidia-smi", "oddrank selftest"]),
     "a program's fault": (fault("xid", "GPU 0", "application"), [], ["CUDA_LAUNCH_BLOCKING"]),
+    "models differ": (replace(suspect("mismatch"), at=Call(None, "DDP()")), [],
+                      ["named_parameters"]),
     "calls differ": (suspect("mismatch", waiting=(RANK,)), [], ["TORCH_DISTRIBUTED_DEBUG"]),
     "calls differ at a known place": (suspect("mismatch", mismatch=DIFFER), [], ["places"]),
     "calls differ, as torch compared them": (suspect("mismatch"), [COMPARED], ["oddrank run"]),

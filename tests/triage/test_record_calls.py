@@ -64,7 +64,7 @@ def test_what_the_threads_did_that_make_calls_counts_and_of_others_what_those_do
         rank = SimpleNamespace(
             threads=threads, main=threads[0], rank=0, host="node1", pid=7, is_child=False,
             last=103.0, step=4, lowered=(), sampled_since=sampled, thread_raised="",
-            begin_ns=None, end=End(), collectives=(), file="f",
+            begin_ns=None, end=End(), collectives=(), file="f", job="j",
         )  # fmt: skip
         history = [issued(1, 2, 3)._replace(thread=caller)]
         seen = Seen(0, "node1", 7, 1, "running", 110.0, threads=states)

@@ -80,11 +80,11 @@ def where(paths: tuple[str, ...], all_threads: bool, json_path: str | None) -> i
 
 
 @command.command()
-@click.argument("file", metavar="PATH")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("-n", "count", type=click.IntRange(1), default=50, show_default=True,
               metavar="COUNT", help="Number of lines.")  # fmt: skip
 @click.option("--source", is_flag=True, help="Show the source text of each line.")
-def tail(file: str, count: int, source: bool) -> int:
+def tail(paths: tuple[str, ...], count: int, source: bool) -> int:
     """Show the last lines that a process ran.
 
     \b
@@ -92,13 +92,12 @@ def tail(file: str, count: int, source: bool) -> int:
       oddrank trace tail 3
       oddrank trace tail -n 200 --source /dev/shm/oddrank-0/JOB/rank3-4711-8150.trace
 
-    PATH: a record file, the number of a rank of your newest job, or a folder or job that has one
-    record.
+    PATH: as for `trace where`, of one record.
     """
     from oddrank.trace import jobs
     from oddrank.trace import tail as tail_
 
-    chosen = jobs.find_one(file)
+    chosen = jobs.find_one(paths)
     for line in tail_.text(chosen.files[0], count, source=source):
         render.line(line, sys.stdout)
     return _print_notices(chosen)

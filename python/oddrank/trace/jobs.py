@@ -109,16 +109,16 @@ def find(paths: Iterable[str] = ()) -> Found:
     return Found(in_order, lacking, _closed(closed), also, is_part or any(r for _, r in groups))
 
 
-def find_one(name: str) -> Found:
-    """Finds one record: a file, a folder or job with one record, or a rank of the newest job."""
-    found = find([name])
+def find_one(names: Sequence[str]) -> Found:
+    """As find(), but one record. OddrankError if there are several."""
+    found = find(names)
     if found.is_part:
         own = [file for file in found.files if is_own(file)] or found.files
         # Takes the last run if the job was started again under its name.
         return replace(found, files=[max(own, key=started)])
     if len(found.files) > 1:
         raise OddrankError(
-            f"{name} has {len(found.files)} records: name one, such as {found.files[0]}"
+            f"{' '.join(names)} has {len(found.files)} records: name one, such as {found.files[0]}"
         )
     return found
 

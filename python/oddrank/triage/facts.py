@@ -303,6 +303,8 @@ class Activity:
     """The thread that armed it, not its main one, has ended, in no call with others."""
     began: float | None = None
     """When the source began to record it."""
+    job: str = ""
+    """By which `oddrank trace` finds its record on its host."""
 
     @property
     def rests(self) -> float | None:

@@ -3,6 +3,7 @@
 A row of causes.py has the steps that always fit it; a row here fits where its condition holds.
 """
 
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -71,7 +72,7 @@ class Step:
 
 _OF_PYTHON = "python -m profiling.sampling dump -a"
 _STACKS = _OF_PYTHON if sys.version_info >= (3, 15) else "py-spy dump --native --pid"
-_WHERE = "oddrank trace where {rank} --all-threads  (on {host}, {when}: other threads)"
+_WHERE = "oddrank trace where {record} --all-threads  (on {host}, {when}: other threads)"
 _RUN = "torchrun ... -m oddrank run train.py  (records where each rank is)"
 
 # Steps before the cause's own.
@@ -145,16 +146,19 @@ STEPS: tuple[Step, ...] = (
          and c.suspect.rule != "sizes-differ" and c.suspect.cause is not causes.DEVICE,
          "ulimit -c unlimited, then pystack core CORE --native  (or gdb's thread apply all bt)"),
     Step("tail", lambda c: c.recorded and c.ended in ("exception", "exit"),
-         "oddrank trace tail {rank}  (on {host}: the lines that it ran last)"),
+         "oddrank trace tail {record}  (on {host}: the lines that it ran last)"),
     Step("kubectl", lambda c: c.words.startswith("pod "),
          "kubectl describe pod {pod}; kubectl logs {pod} --previous"),
     Step("sacct", lambda c: (death := c.suspect.death) is not None
          and ((death.by == "scheduler" and death.process.label in ("", "SLURM")
                and not c.words.startswith("pod ")) or c.says("slurm", "srun", "stepid")),
          "sacct -j JOB --format=JobID,NodeList,State,ExitCode,MaxRSS,End"),
+    Step("named_parameters", lambda c: c.suspect.at is not None and c.suspect.at.op == "DDP()",
+         "print(*dict(model.named_parameters())) before DDP(): which one do other ranks not have?"),
     Step("TORCH_DISTRIBUTED_DEBUG",
          lambda c: "compared" not in c.advice and not c.places  # else it was on
-         and (c.suspect.cause is causes.MISMATCH or c.suspect.rule == "sizes-differ"),
+         and (c.suspect.cause is causes.MISMATCH or c.suspect.rule == "sizes-differ")
+         and (c.suspect.at is None or c.suspect.at.op != "DDP()"),
          "TORCH_DISTRIBUTED_DEBUG=DETAIL  (compares each call before it runs)  [torch 1.9+]"
          + _TIMING),
     Step("TORCH_FR_BUFFER_SIZE", lambda c: "flight-recorder" in c.advice,
@@ -187,7 +191,7 @@ def next_steps(suspect: Suspect, view: View, **words: object) -> tuple[str, ...]
     words: further words that the texts may have in braces.
     """
     case = Case(suspect, view)
-    words = _words(case) | words
+    words = _words(case, view) | words
     first, others, last = (
         [step.text.format(**words) for step in steps if step.when(case)]
         for steps in (FIRST, STEPS, LAST)
@@ -198,16 +202,19 @@ def next_steps(suspect: Suspect, view: View, **words: object) -> tuple[str, ...]
     return tuple(f"{step}  [for {suspect.job}]" if suspect.job else step for step in found)
 
 
-def _words(case: Case) -> dict[str, object]:
+def _words(case: Case, view: View) -> dict[str, object]:
     first = case.suspect.processes[0] if case.suspect.processes else Process()
     host = first.host or (case.suspect.trouble[0].host if case.suspect.trouble else None)
     of_rank = "its host" if first.rank is None else f"the host of rank {first.rank}"
+    jobs = [view.activities[p].job for p in case.suspect.processes if p in view.activities]
+    record = [shlex.quote(jobs[0])] if jobs and jobs[0] else []
+    record += [str(first.rank)] if first.rank is not None else []
     dumps = sorted(
         key.partition(":")[2] for key in case.advice if key.startswith("flight-recorder-d")
     )
     return {
         "pid": "PID" if first.pid is None else first.pid, "host": host or of_rank,
-        "rank": "" if first.rank is None else first.rank, "pod": first.host or "POD",
+        "record": " ".join(record), "pod": first.host or "POD",
         "when": "the next time it is stuck" if case.over else "while it is stuck",
         "dumps": ", ".join(dumps)[:200], "saved": case.saved, "places": " and ".join(case.places),
     }  # fmt: skip

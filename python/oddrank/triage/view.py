@@ -1,17 +1,20 @@
 """One view of all facts: processes joined over their sources, groups by name and ranks."""
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from oddrank.finding import grouped
 from oddrank.triage import model_frames as kinds
 from oddrank.triage.facts import (
     MOST_RANKS,
     Activity,
     Advice,
+    Call,
     Child,
     Counts,
     Death,
@@ -28,6 +31,7 @@ from oddrank.triage.facts import (
     State,
     Stop,
     Trouble,
+    Variant,
     World,
     ranks,
 )
@@ -36,6 +40,7 @@ from oddrank.triage.timeline import ZONES
 
 LEAVES = "leaves a group"  # be it one of the training or the last: its stack does not tell
 _MOVED = 2.0  # seconds since the last event of a process that moves
+_PARAMS = re.compile(r"[Rr]ank (\d+) has (?:inconsistent )?(\d+ params)")
 _LONG = 2 * 3600.0  # seconds: ranks that end later do not end by the kernel's kill
 
 
@@ -233,7 +238,7 @@ def view(facts: Iterable[Fact]) -> View:
     kinds = (Identity, Progress, Activity, Paused, Death)
     telling = {each.process for kind in kinds for each in own[kind]}
     return View(
-        dict(progress), [each for each in own[Mismatch] if not each.is_fork],
+        dict(progress), [*(each for each in own[Mismatch] if not each.is_fork), *_models(deaths)],
         [each for each in own[Mismatch] if each.is_fork], own[Stack], children, states, activities,
         pauses={
             process: one for process, one in pauses.items()
@@ -244,6 +249,18 @@ def view(facts: Iterable[Fact]) -> View:
         world=world, processes=join.all(), join=join,
         members=frozenset(telling | {t.process for stack in own[Stack] for t in stack.threads}),
     )  # fmt: skip
+
+
+def _models(deaths: Iterable[Death]) -> Iterable[Mismatch]:
+    """Yields the models that ranks gave to DDP(), as its errors tell: each compares two ranks'."""
+    told = {int(rank): (size, death.source)
+            for death in deaths for rank, size in _PARAMS.findall(death.text)}  # fmt: skip
+    sides = grouped((size, rank) for rank, (size, _) in told.items())
+    if len(sides) > 1:
+        yield Mismatch(Group("0", (), "default_pg"), 0, "sizes", tuple(
+            Variant(Call(None, "DDP()", sizes=size), tuple(sorted(some)), told[some[0]][1])
+            for size, some in sides.items()
+        ))  # fmt: skip
 
 
 def _is_well(death: Death) -> bool:

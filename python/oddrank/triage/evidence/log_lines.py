@@ -38,7 +38,7 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
             "Watchdog timeout (|Timeout at |dump signal|[TC][rank=|"
             "Heartbeat monitor timed out|Could not acquire GIL|"
             "Stack trace of the failed collective not found|Flight Recorder debug info to|"
-            "monitoredBarrier| collective #|DDP expects same model"
+            "monitoredBarrier| collective #"
         ),
         ("Detected mismatch between", 4),
     ),

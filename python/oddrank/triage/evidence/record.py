@@ -258,7 +258,7 @@ def _activity(seat: Seat, now: float) -> Iterable[facts.Fact]:
         turns=any(states[t.tid][0] == "running" for t in callers),
         raised=rank.thread_raised, over=_way_out(rank)[0] == "return",
         runs=any(states[t.tid][0] == "running" and _is_unseen(rank, t) for t in callers),
-        began=None if rank.begin_ns is None else rank.begin_ns / 1e9,
+        began=None if rank.begin_ns is None else rank.begin_ns / 1e9, job=rank.job,
     )  # fmt: skip
 
 

@@ -36,7 +36,6 @@ _OPS = {
     "_ALLGATHER_BASE": "all_gather_into_tensor", "ALLGATHER_COALESCED": "all_gather_coalesced",
     "_REDUCE_SCATTER_BASE": "reduce_scatter_tensor", "ALLTOALL": "all_to_all",
     "ALLTOALL_BASE": "all_to_all_single", "RECVANYSOURCE": "recv", "UNKNOWN": "",
-    "DDP()": "DDP()",
 }  # fmt: skip
 # Their numbers differ between members: a batch of sends and receives counts as one call.
 _OF_PAIRS = frozenset({"SEND", "RECV", "RECVANYSOURCE", "COALESCED"})
@@ -64,7 +63,7 @@ _NOT_FINISHED = re.compile(r"\[([\d, ]+)\] joined but didn't finish collective #
 _FINGERPRINT = re.compile(
     r"Rank (\d+) is running (?:inconsistent )?collective: CollectiveFingerPrint\("
     r"(?:SequenceNumber=(\d+)[, ]*)?OpType=(\w+?)(?:, TensorShape=\[([^\]]*)\])?"
-    r"(?:, TensorDtypes=(\w+))?[,)]|[Rr]ank (\d+) has (?:inconsistent )?(\d+ params)"
+    r"(?:, TensorDtypes=(\w+))?[,)]"
 )
 _LIST = r"[\[{(]?([\d, -]*)"
 _MISSING = re.compile(
@@ -132,7 +131,7 @@ class _Lines:
         source = log.source(line)
         if advice := _ADVICE.get(line.word):
             self.others.append(Advice(advice, source))
-        if line.word in ("Detected mismatch between", "DDP expects same model"):
+        if line.word == "Detected mismatch between":
             self._fingerprints(line, source)
         elif line.word == "monitoredBarrier":
             self._barrier(line, source)
@@ -243,18 +242,17 @@ class _Lines:
             self._stand(ranks_of(found[1]), _WORLD, line, source, "nccl", seq, seq - 1, (call,), 1)
 
     def _fingerprints(self, line: Line, source: Source) -> None:
-        """Two ranks about to issue different calls, or to wrap different models in DDP()."""
+        """TORCH_DISTRIBUTED_DEBUG=DETAIL: two ranks about to issue different calls."""
         both = list(_FINGERPRINT.finditer(line.text))[:2]
         if len(both) < 2:
             return
         seq = max(int(found[2] or 0) for found in both)
         for found in both:
             dtype = (found[5] or "").lower()
-            op, sizes = _op(found[3] or "DDP()"), found[4] or found[7] or ""
-            call, rank = Call(seq or None, op, sizes=sizes, dtype=dtype), int(found[1] or found[6])
-            self.issued[seq][call].setdefault(rank, source)
+            call = Call(seq or None, _op(found[3]), sizes=found[4] or "", dtype=dtype)
+            self.issued[seq][call].setdefault(int(found[1]), source)
             # Without a number: unknown.
-            self._stand([rank], _WORLD, line, source, enqueued=seq or None, open=(call,),
+            self._stand([int(found[1])], _WORLD, line, source, enqueued=seq or None, open=(call,),
                         completed=seq - 1 if seq else None, open_count=1)  # fmt: skip
 
     def add_awaited(self, log: Log) -> None:
