@@ -86,6 +86,8 @@ def test_what_others_say_of_the_hosts_processes_is_judged_as_far_as_it_is_the_jo
             ([running, *facts_of(collected.KIND, written(tmp_path, PROCESS))],
              ("host-stuck", (1,), 1)),
         "the kernel killed an earlier process": ([*span, killed(99, 500.0)],),
+        "the earlier one had the pid of a rank that was killed since":
+            ([*span, silent[0], killed(11, 500.0)], dead),
         "and a rank with its pid was alive later": ([later, killed(11, 500.0)],),
         "and that rank ended well": ([well, killed(11, 500.0)],),
         "the kernel killed a process of another job": ([*span, killed(99, 1500.0)],),

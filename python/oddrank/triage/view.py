@@ -168,7 +168,9 @@ class View:
         return [
             fact for fact in self.facts
             if not isinstance(fact, (Death, Trouble))
-            or (fact.source, fact.time) not in self.kills_of_others
+            or ((fact.source, fact.time) not in self.kills_of_others
+                and (not isinstance(fact, Trouble) or fact.kind != "oom" or fact.time is None
+                     or fact.time >= self.began.get(fact.host or "", 0.0)))
         ]  # fmt: skip
 
     @cached_property
@@ -350,7 +352,9 @@ def ours(facts: Sequence[Fact]) -> list[Fact]:
         if not isinstance(fact, (State, Death)):
             return True
         process = join(fact.process)
-        if process.rank is not None or process.host not in began or process in known:
+        by_kernel = isinstance(fact, Death) and fact.by == "kernel"  # its pids are used again
+        is_known = process.rank is not None or process in known
+        if process.host not in began or (is_known and not by_kernel):
             return True
         if isinstance(fact, State):
             return False
