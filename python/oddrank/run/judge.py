@@ -493,9 +493,10 @@ class Judge:
     def _with_late(self) -> Report | None:
         """Returns the report, with the ranks that came late: they explain no stall and no death."""
         made = self.report or Report.of("run", self.settings.world, {}, [], complete=True)
-        if not self.late or made.verdict not in ("healthy", "odd"):
+        if not self.late or (made.verdict not in ("healthy", "odd") and not self.told):
             return self.report
         findings = [*made.findings, *self.late.values()]
+        findings.sort(key=lambda finding: self.told and not finding.names_somebody())
         return Report.of("run", made.world, made.data, findings, complete=True, raised=made.raised)
 
     def _page_parts(self, hosts: Mapping[int, str], decision: Decision) -> Parts:
