@@ -353,7 +353,8 @@ def way_out(rank: Rank, thread: Thread) -> tuple[str, Frame | None]:
     """Returns how own code left a thread, "return" or "unwind" ("": not known), and from where."""
     events = [(kind, at) for _, tid, kind, at, _ in _events(rank) if tid == thread.tid]
     own = {file for kind, (_, file, _) in events if kind == "line"}
-    depth, least, line, out = 0, math.inf, None, ("", None)
+    out: tuple[str, Frame | None] = ("", None)
+    depth, least, line = 0, math.inf, None
     for kind, at in events:
         line = Frame(*at) if kind == "line" else line
         depth += _DEPTHS.get(kind, 0)
