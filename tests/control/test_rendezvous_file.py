@@ -23,7 +23,7 @@ def test_the_name_belongs_to_whoever_started_the_ranks_and_to_one_run(tmp_path, 
 
 
 def test_a_program_between_launcher_and_rank_changes_no_name():
-    names = "TORCHELASTIC_RUN_ID=none RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 "
+    names = "RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 "
     environ = {**os.environ, **dict(one.split("=") for one in names.split())}
     code = "import os; from oddrank import launch; print(launch.starter(), os.getppid())"
     rank = [sys.executable, "-c", code]
@@ -34,7 +34,8 @@ def test_a_program_between_launcher_and_rank_changes_no_name():
 
     between = ("sh", "-c", '"$@"; true', "sh")
     for line in (rank, [*between, *rank], [*between, *between, *rank]):
-        assert starter(*line, **environ)[0] == os.getpid()
+        for run in ({"TORCHELASTIC_RUN_ID": "none"}, {}):  # torchrun's, and started by hand
+            assert starter(*line, **environ, **run)[0] == os.getpid()
     found, parent = starter("sh", "-c", f'{names} "$@"; true', "sh", *rank, RANK="0")
     assert found == parent  # a launcher that has a RANK itself
 

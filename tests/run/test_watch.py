@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from launchers import LAUNCHERS
 from netns import two_hosts
 from patience import until
 from processes import Marked, captured
@@ -71,6 +72,22 @@ def test_a_rank_that_died_first_is_named_and_the_others_follow_from_it(fault, sa
         # At once, and as the last line: torchrun's own report is between.
         assert job.said == [f"oddrank: {report['summary']}"] * 2
         assert job.errors.endswith(f"{job.said[1]}\n")
+
+
+@pytest.mark.parametrize("without", [(), ("RANK", "LOCAL_RANK")], ids=["in it", "by it"])
+def test_a_rank_that_died_is_named_where_each_has_a_shell_for_its_only_parent(without):
+    def shells(order):
+        for node, line, own in LAUNCHERS["env"](order):
+            sets = "".join(f"{name}={own[name]} " for name in without)
+            shell = ["sh", "-c", f'{sets}"$0" "$@"; exit $?', *line]
+            yield node, shell, {name: text for name, text in own.items() if name not in without}
+
+    with watched_job("kill", rank=1, ranks=3, launcher=shells) as job:
+        report = job.waits_for("death")
+        assert named(report) == ([1], "dead")
+        assert re.search(r"killed with SIGKILL at .*\(training.py:\d+\)", report["summary"])
+        assert 0 not in job.ends()
+        assert sorted(job.report["data"]["heard"]) == [0, 1, 2]
 
 
 PROGRAMS = {"LAUNCHES": ""}

@@ -128,8 +128,8 @@ def starter(environ: Environ = os.environ) -> int:
     It is the nearest one above without this rank's variables: programs between them, as `timeout`,
     a profiler or a script, have these. A launcher may have some: Kubernetes gives torchrun a RANK.
     """
-    row = next((row for row in LAUNCHERS if not row.relabels and row.is_active(environ)), None)
-    texts = (row.mark, row.rank, row.local_rank) if row is not None else ()
+    row = next((row for row in LAUNCHERS if row.is_active(environ)), None)
+    texts = (row.mark, row.rank, row.world, row.local_rank) if row is not None else ()
     found = (find(environ, text) for text in texts)
     own = {"=".join(one).encode() for one in found if one is not None}
     pid = os.getppid()

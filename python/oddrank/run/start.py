@@ -59,7 +59,7 @@ class Settings:
     """As of Options; paths are absolute."""
     restart: int
     publish: bool
-    """Other hosts find the address by torch's store."""
+    """Other guards find the address by torch's store."""
     cwd: str
     """The working folder of rank 0's process."""
 
@@ -103,7 +103,7 @@ def _packed(value: int | str | Sequence[str]) -> bytes:
 
 
 def store_key(restart: int) -> str:
-    """Returns the key in torch's store under which guards on other hosts find rank 0's address."""
+    """Returns the key in torch's store under which guards find rank 0's address."""
     return f"oddrank/run/{restart}"
 
 
@@ -114,6 +114,9 @@ def begin(options: Options) -> None:
         if options.report_every:
             os.environ[device_times.EVERY] = str(options.report_every / 2)
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        address = os.environ.get(ADDRESS, "")
+        # Ranks that no launcher started may have nothing else in common, on one host too.
+        by_store = here.world > 1 and (here.nodes > 1 or not here.one_parent)
         settings = Settings(
             pid=os.getpid(),
             started=job.start_time(os.getpid()),
@@ -123,10 +126,9 @@ def begin(options: Options) -> None:
             file=path_under(job.job_folder(), f"run-{restart}"),
             options=asdict(options.absolute()),
             restart=int(restart) if restart.isdecimal() else 0,
-            publish=here.nodes > 1 and not os.environ.get(ADDRESS),
+            publish=by_store and not address,
             cwd=os.getcwd(),
         )
-        address = os.environ.get(ADDRESS, "")
         if here.rank == 0:
             listener, of_all, address = listen(address)
             try:
@@ -160,10 +162,8 @@ def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
     quiet = min(_MOST_QUIET, max(_LEAST_QUIET, settings.options["stall"] * _STALLS_PART))
     record = f"rank{here.rank}-{settings.pid}-{settings.started}.trace"
     collects = settings.options["on_stall"] != REPORT
-    # One guard of each host asks torch's store; all do if no common parent's pid names the
-    # rendezvous file.
-    one_asks = here.nodes > 1 and here.local_rank == 0
-    asks = not address and (not here.one_parent or one_asks)
+    # One guard of each host; all if no common parent's pid names the rendezvous file.
+    asks = settings.publish and not address and not (here.one_parent and here.local_rank)
     options = GuardOptions(
         *(settings.pid, here.rank, here.world, here.local_rank, here.local_world, here.node),
         quiet_ms=round(quiet * 1000),
