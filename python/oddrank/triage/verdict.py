@@ -290,8 +290,9 @@ def _with_activity(suspect: Suspect, view: View) -> Suspect:
     text, rests = f"{its} last recorded event was", None
     if any(p in view.states and view.states[p].state in GONE for p in suspect.processes):
         # When the record of a process that is gone was read says nothing.
-        if (behind := _behind(suspect, view)) == math.inf:
+        if not (lasts := [each.last for each in active if each.last]):
             return suspect
+        behind = max(each.last or 0.0 for each in view.activities.values()) - min(lasts)
         text += f" {duration(behind, 1)} before the last one of all ranks"
     else:
         known = [each.rests for each in active if each.rests is not None]
@@ -302,13 +303,6 @@ def _with_activity(suspect: Suspect, view: View) -> Suspect:
         if all(each.runs for each in active):
             text = f"{they} code that runs too often to be recorded"
     return replace(_supported(suspect, (Point(text, active[0].source),)), rests=rests)
-
-
-def _behind(suspect: Suspect, view: View) -> float:
-    """Returns the seconds from its last event to the last one of all ranks; inf: not known."""
-    last = {process: each.last for process, each in view.activities.items() if each.last}
-    own = [last[process] for process in suspect.processes if process in last]
-    return max(last.values()) - min(own) if own else math.inf
 
 
 def _stood(suspect: Suspect, view: View, told: Suspect) -> bool:

@@ -5,7 +5,7 @@ A new message is a row of RULES.
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -385,8 +385,7 @@ def _facts(item: Item, notes: Notes) -> Iterator[Fact]:
             yield each
 
 
-def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
-    return [fact for item in items for fact in _facts(item, notes)]
-
-
-KIND = Kind("kernel log", binary=False, sniff=_sniff, read=_read)
+KIND = Kind(
+    "kernel log", binary=False, sniff=_sniff,
+    read=lambda items, notes: [fact for item in items for fact in _facts(item, notes)],
+)  # fmt: skip

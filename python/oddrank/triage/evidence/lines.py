@@ -146,13 +146,9 @@ def _wanted(file: BinaryIO, left: list[int], number: int) -> Iterator[tuple[int,
                     break
                 at = left.pop()
                 yield at, pieces[at - number][:_LONGEST].decode(errors="replace").rstrip("\r")
-        rest = _tail(rest, block)
+        # The beginning of the line in which the block ends; its first bytes are enough.
+        cut = block.rfind(b"\n") + 1
+        rest = block[cut : cut + _LONGEST] if cut else (rest + block)[:_LONGEST]
         number = end
         if not block:
             return
-
-
-def _tail(rest: bytes, block: bytes) -> bytes:
-    """Returns the beginning of the line in which a block ends; its first bytes are enough."""
-    cut = block.rfind(b"\n") + 1
-    return block[cut : cut + _LONGEST] if cut else (rest + block)[:_LONGEST]

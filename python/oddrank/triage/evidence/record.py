@@ -57,10 +57,8 @@ def held(records: Mapping[str, bytes], seen: Iterable[Seen], notes: Notes) -> li
     found, refused = ranks.read([Path(name) for name in records], contents=records)
     for path, why in refused.items():
         notes.add(str(path), why)
-    names = {name: name for name in records}
-    return list(
-        _facts(found, [(one, facts.Source(ranks.STATES_FILE)) for one in seen], names, notes)
-    )
+    kept = [(one, facts.Source(ranks.STATES_FILE)) for one in seen]
+    return list(_facts(found, kept, {name: name for name in records}, notes))
 
 
 def _facts(

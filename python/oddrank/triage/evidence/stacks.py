@@ -6,7 +6,7 @@ Facts: Stack and Identity. Deaths are made from logs.
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -76,10 +76,6 @@ class _Frames(tuple[Frame, ...]):
         return self._hash
 
 
-def _frames(stack: Iterable[tuple[str, str, int | None, bool]]) -> tuple[Frame, ...]:
-    return _Frames(Frame(*frame) for frame in stack)
-
-
 def _last(item: Item) -> int:
     """Returns the line behind which a large log holds no more of stacks; 0: not known."""
     if item.size < _LARGE or (found := lines.numbers(item, _WORDS)) is None:
@@ -106,7 +102,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
     seen = [_Seen(*one) for one in found["processes"]]
     rows = [_Row(*one) for one in found["threads"]]
     processes = _Namer(items, seen, rows).processes()
-    frames = [_frames(stack) for stack in found["stacks"]]
+    frames = [_Frames(Frame(*frame) for frame in stack) for stack in found["stacks"]]
     looks = _looks(processes, rows)
     threads: dict[int, list[Thread]] = defaultdict(list)
     skip = _prose(seen, rows, frames)

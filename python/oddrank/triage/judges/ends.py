@@ -84,12 +84,11 @@ def ends_of(view: View) -> list[End]:
         if child := view.child(death.process):
             what = f"{child.what or 'child process'} pid {death.process.pid}"
             death = replace(death, process=child.parent, child=what)  # noqa: PLW2901
-        # The log of a whole host may tell of processes that are none of the job's: that shows only
-        # where a source says which processes the job has.
-        whose = death.process
         if (death.source, death.time) in view.kills_of_others:
             continue
-        if death.by == "kernel" and whose.rank is None and whose.host in view.began:
+        # The log of a whole host may tell of processes that are none of the job's: that shows only
+        # where a source says which processes the job has.
+        if death.by == "kernel" and death.process.rank is None and death.process.host in view.began:
             strangers.append(death)
         else:
             of[death.process.key or death.child or number].append(_of_memory(death, view))
