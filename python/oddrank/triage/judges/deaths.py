@@ -8,7 +8,8 @@ shows a mismatch, but not which rank's size is wrong.
 import re
 import signal
 import textwrap
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -117,6 +118,29 @@ def _judge(view: View) -> list[Suspect]:
     return [_left(causes.UNKNOWN, (), "sizes-differ", points, victims, death=unlike[0].best)]
 
 
+class _Earliest:
+    """Ends by their clocks, the earliest first: of 10,000 not each is compared with each."""
+
+    def __init__(self, ends: Iterable[End]) -> None:
+        self._first: dict[object, dict[object, End]] = defaultdict(dict)
+        self._told: dict[object, list[End]] = defaultdict(list)
+        for end in sorted(ends, key=lambda end: end.time or 0.0):
+            if (death := end.timed) is not None:
+                host = end.process.host
+                for clock in {host, (bool(host), death.source.file)}:
+                    self._first[clock].setdefault((death.coarse, death.wall), end)
+            if end.best.how == "exit" or end.best.signal not in FROM_OUTSIDE:
+                self._told[end.best.source.file].append(end)
+
+    def before(self, end: End) -> End | None:
+        """Returns one of them that came before an end; None if none did."""
+        file, host = end.timed and end.timed.source.file, end.process.host
+        some = [*self._first[host or (True, file)].values(), *self._first[False, file].values()]
+        if end.best.signal in FROM_OUTSIDE:
+            some += self._told[end.best.source.file]
+        return next((one for one in some if one.before(end)), None)
+
+
 def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect]:
     """Returns a suspect for each kind of own end, the first one surest.
 
@@ -133,17 +157,21 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
         )]  # fmt: skip
     for of, group in groups.items():
         if _is_bare(group[0].best) and not _everywhere(view, ends, group):
-            groups[of] = [end for end in group if not any(o.before(end) for o in group)]
+            of_code = _Earliest(group)
+            groups[of] = [end for end in group if of_code.before(end) is None]
     # No other kind of end is known to have come before all of these.
-    firsts = [
-        group for group in groups.values()
-        if not any(
-            all(any(other.before(end) for other in others) for end in group)
-            for others in groups.values() if others is not group
-        )
-    ]  # fmt: skip
-    found = [_cause(view, ends, group) for group in sorted(firsts, key=_weight)]
-    later = [group for group in groups.values() if group not in firsts]
+    early = {of: _Earliest(group) for of, group in groups.items()}
+    every = _Earliest(end for group in groups.values() for end in group)
+
+    def is_first(of: object, group: list[End]) -> bool:
+        if not all(before := [every.before(end) for end in group]):
+            return True
+        likely = dict.fromkeys(signature(end.best) for end in before if end) | early
+        return not any(all(map(early[o].before, group)) for o in likely if o != of)
+
+    firsts = {of: group for of, group in groups.items() if is_first(of, group)}
+    found = [_cause(view, ends, group) for group in sorted(firsts.values(), key=_weight)]
+    later = [group for of, group in groups.items() if of not in firsts]
     if len(found) > 1:
         one, *others = found
         names = "; ".join(textwrap.shorten(s.support[0].text, 100) for s in others[:_FEW])
@@ -198,7 +226,9 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
         support.append(Point(f"{count(ended)} {was} ended after that"))
     raised = best.how == "exception"
     single = len(first.deaths) == 1 and not everywhere
-    alone = single and not ended and not any(first.before(end) for end in ends)
+    stood = STOOD.search(best.text)
+    alone = (stood or best.among) and single and not ended
+    alone = alone and not any(first.before(end) for end in ends)
     doubts = (
         (unnamed, 1, "no line says which rank it was"),
         (_is_bare(best), 1, "why it exited is not in what was read"),
@@ -207,7 +237,7 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
         (raised and not best.text, 0, "what it raised is not in what was read"),
         (raised and not (len(first.deaths) > 1 or victims or ended), 1,
          "nothing says that the process ended by it"),
-        (STOOD.search(best.text), int(not alone), "why it stood still is not in what was read"),
+        (stood, int(not alone), "why it stood still is not in what was read"),
         (best.among and alone, 0,
          "what came before it may not be in what was read"),
         (_after_timeouts(view, group), 1, "other ranks had timed out before"),

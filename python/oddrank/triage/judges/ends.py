@@ -9,6 +9,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from oddrank.triage import timeline
@@ -52,7 +53,7 @@ class End:
     def time(self) -> float | None:
         return min((d.time for d in self.deaths if d.time is not None), default=None)
 
-    @property
+    @cached_property
     def timed(self) -> Death | None:
         """The most exact time that is known of it."""
         known = [death for death in self.deaths if death.time is not None]
@@ -321,7 +322,8 @@ def _attached(ends: list[End]) -> list[End]:
             and code == (end.best.code if end.best.signal is None else -end.best.signal)
         ]  # fmt: skip
         if told and bare:
-            ends = [end for end in ends if end not in bare]
+            gone = {*bare}
+            ends = [end for end in ends if end not in gone]
             if len(told) == 1:
                 more = (*told[0].deaths, *(death for end in bare for death in end.deaths))
                 ends[ends.index(told[0])] = replace(told[0], deaths=more)
@@ -346,7 +348,8 @@ def _attached(ends: list[End]) -> list[End]:
         replace(end, why=said.why, best=replace(said.best, process=end.process, time=end.time))
         for end in silent
     ]
-    return [end for end in named if end not in silent] + told
+    gone = {*silent}
+    return [end for end in named if end not in gone] + told
 
 
 def signature(death: Death) -> object:
