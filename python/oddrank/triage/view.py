@@ -86,13 +86,15 @@ class View:
         """
         if process.rank is not None or process.pid is None:
             return None
-        same = [
-            child
-            for known, child in self.children.items()
-            if known.pid == process.pid
-            and (known.host or process.host) == (process.host or known.host)
-        ]
+        hosts = {process.host, None} if process.host else {""}
+        same = [one for host in hosts for one in self._by_pid.get((host, process.pid), ())]
         return same[0] if len(same) == 1 else None
+
+    @cached_property
+    def _by_pid(self) -> dict[tuple[str | None, int | None], list[Child]]:
+        """Host ("": any) and pid -> processes that ranks started."""
+        return grouped(((host, known.pid), child) for known, child in self.children.items()
+                       for host in (known.host or None, ""))  # fmt: skip
 
     @cached_property
     def of_rank(self) -> dict[int, dict[Group, Progress]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from oddrank.errors import OddrankError
+from oddrank.finding import grouped
 from oddrank.inputs import Notes
 from oddrank.trace import collectives, ranks
 from oddrank.trace.collectives import op_name
@@ -78,8 +79,10 @@ def with_history(seat: Seat, of: int, notes: Notes) -> Seat:
     found = _numbered(found[-max(1, _MOST_COMPARED // of) :], seat.rank)
     main, number = seat.rank.main, found[-1].number if found else 0
     leaf = leaves.leaf(frames(main)) if main is not None and main.stack else None
-    known = leaf is not None and any(c.open or op_name(c.op) == leaf.op for c in found)
-    if main and leaf and leaf.kind == PEERS and not known:  # no record has such a call
+    # No record has such a call.
+    if main and leaf and leaf.kind == PEERS and not any(
+        c.open or op_name(c.op) == leaf.op for c in found
+    ):  # fmt: skip
         op = leaf.op.replace("new_process_group_helper", "new_group") or "a call"
         found.append(
             collectives.Collective(main.tid, "", None, op, 0, "open", None, None, number=number + 1)
@@ -134,6 +137,7 @@ def frames(
 
 def progress(seats: Sequence[Seat]) -> Iterable[facts.Progress]:
     texts = {_key(group): group.text for seat in seats for group in seat.rank.groups}
+    keys = grouped((member, key) for key in texts for member in key[1])
     for seat in seats:
         rank = seat.rank
         own = {_key(group): group for group in rank.groups}
@@ -143,7 +147,7 @@ def progress(seats: Sequence[Seat]) -> Iterable[facts.Progress]:
                 calls[_of(each)].append(_call(each, _site(seat, each)))
         whole = _is_whole(rank)
         # Groups that others use: its process has issued nothing there.
-        absent = [key for key in texts if rank.rank in key[1] and key not in own] if whole else []
+        absent = [key for key in keys.get(rank.rank, ()) if key not in own] if whole else []
         failed = last_failed(rank)
         # A group with messages alone is not among those that its process began a collective in.
         gave_up = {_of(failed): failed} if failed else {}
