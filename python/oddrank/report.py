@@ -53,15 +53,9 @@ class Report:
 
     @staticmethod
     def of(
-        tool: str,
-        world: Mapping[str, Any],
-        data: Mapping[str, Any],
-        findings: Iterable[Finding],
-        *,
-        complete: bool,
-        why: str = "",
-        raised: Iterable[int] = (),
-    ) -> "Report":
+        tool: str, world: Mapping[str, Any], data: Mapping[str, Any], findings: Iterable[Finding],
+        *, complete: bool, why: str = "", raised: Iterable[int] = (),
+    ) -> "Report":  # fmt: skip
         """Makes a report: the surest names first, then the worst, then in the order given.
 
         complete: everything was measured before the deadline. why: a sentence on the measurements,

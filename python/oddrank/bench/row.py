@@ -54,21 +54,15 @@ def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
         reason = None if world > 1 else _NO_BUS
     error, usual = error_of_passes(passes), statistics.fmean(times)
     return replace(
-        row,
-        iterations=first["iterations"],
-        passes=len(passes),
-        mean_us=mean,
-        median_us=statistics.median(times),
+        row, iterations=first["iterations"], passes=len(passes),
+        mean_us=mean, median_us=statistics.median(times), min_us=min(times),
         p95_us=_percentile(times, 0.95) if len(times) >= _ENOUGH_FOR_P95 else None,
         p99_us=_percentile(times, 0.99) if len(times) >= _ENOUGH_FOR_P99 else None,
-        min_us=min(times),
         cv=statistics.pstdev(times) / usual if len(times) > 1 and usual > 0 else None,
         error=error if math.isfinite(error) else None,
-        algbw_GBps=algbw,
-        busbw_GBps=busbw,
-        reason=reason,
+        algbw_GBps=algbw, busbw_GBps=busbw, reason=reason,
         samples_us=tuple(round(t, 3) for t in thinned(times)),
-    )
+    )  # fmt: skip
 
 
 def _why_skipped(results: Mapping[int, PassResult]) -> str:

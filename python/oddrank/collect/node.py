@@ -70,15 +70,9 @@ class Collected:
 
 
 def gather(
-    paths: Sequence[str],
-    out: Path,
-    host: str,
-    *,
-    limit: int,
-    deadline: float,
-    stop: Stop,
+    paths: Sequence[str], out: Path, host: str, *, limit: int, deadline: float, stop: Stop,
     sources: Sequence[Source] = SOURCES,
-) -> Collected:
+) -> Collected:  # fmt: skip
     """Collects a job's evidence of this node to `out`/JOB/`host`.
 
     limit: bytes of all files. deadline: seconds for everything. OddrankError if there is no such

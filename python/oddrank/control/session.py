@@ -176,17 +176,9 @@ class Session:
     """One per process. Methods are for the main thread unless they say otherwise."""
 
     def __init__(
-        self,
-        worker: Any,
-        address: str | None,
-        known: bool,
-        deadline: float,
-        rendezvous_file: str = "",
-        *,
-        injector: NoFaults,
-        notes: int = -1,
-        no_verdict: int = 1,
-    ) -> None:
+        self, worker: Any, address: str | None, known: bool, deadline: float,
+        rendezvous_file: str = "", *, injector: NoFaults, notes: int = -1, no_verdict: int = 1,
+    ) -> None:  # fmt: skip
         self._worker = worker
         self._no_verdict = no_verdict
         self._notes = notes

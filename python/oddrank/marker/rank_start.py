@@ -265,15 +265,9 @@ def place(config: pytest.Config) -> Iterator[Place]:
 
 
 def start(
-    number: int,
-    count: int,
-    item: pytest.Function,
-    deadline: float,
-    place: Place,
-    *,
-    debug: bool,
-    fresh: bool,
-) -> Rank:
+    number: int, count: int, item: pytest.Function, deadline: float, place: Place, *,
+    debug: bool, fresh: bool,
+) -> Rank:  # fmt: skip
     """Starts one rank. debug: it gets the terminal. fresh: an interpreter of its own, not a fork.
 
     Raises:

@@ -128,15 +128,9 @@ class WarmParent:
         return is_usable and self._fits == _fits(modules, environ)
 
     def fork(
-        self,
-        calls: Sequence[tuple[str, Sequence[Any]]],
-        *,
-        environ: Mapping[str, str],
-        descriptors: Sequence[int],
-        argv: Sequence[str],
-        cwd: str,
-        runs_exit: bool = False,
-    ) -> Forked:
+        self, calls: Sequence[tuple[str, Sequence[Any]]], *, environ: Mapping[str, str],
+        descriptors: Sequence[int], argv: Sequence[str], cwd: str, runs_exit: bool = False,
+    ) -> Forked:  # fmt: skip
         """Starts a process in a session of its own.
 
         calls: ("module:function", arguments), one after the other. descriptors: its stdin, stdout

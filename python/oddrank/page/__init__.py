@@ -168,23 +168,13 @@ def text(report: Report, parts: Parts) -> str:
         if value not in (None, "") and not isinstance(value, dict | list)
     )
     made: str = _template().render(
-        report=report,
-        parts=parts,
-        about=", ".join([*about, f"oddrank {__version__}"]),
-        written=utc(time.time()),
-        most_findings=_MOST_FINDINGS,
-        most_evidence=_MOST_EVIDENCE,
-        grid=grid,
-        data=_as_json(grid),
+        report=report, parts=parts, about=", ".join([*about, f"oddrank {__version__}"]),
+        written=utc(time.time()), most_findings=_MOST_FINDINGS, most_evidence=_MOST_EVIDENCE,
+        most_rows=_MOST_ROWS, grid=grid, data=_as_json(grid), lanes=_lanes(parts.lanes),
         tree=_tree(parts.tree) if parts.tree else None,
-        lanes=_lanes(parts.lanes),
         charts=[_chart(chart) for chart in parts.charts],
-        most_rows=_MOST_ROWS,
-        script=script,
-        style=style,
-        script_hash=_hash(script),
-        style_hash=_hash(style),
-    )
+        script=script, style=style, script_hash=_hash(script), style_hash=_hash(style),
+    )  # fmt: skip
     return made
 
 

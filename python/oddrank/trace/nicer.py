@@ -69,20 +69,11 @@ class NicerTrace:
     """
 
     def __init__(  # noqa: PLR0917 - as users of the handbook's class call it
-        self,
-        count: Any = 1,
-        trace: Any = 1,
-        countfuncs: Any = 0,
-        countcallers: Any = 0,
-        ignoremods: Iterable[str] = (),
-        ignoredirs: Iterable[str] | None = (),
-        infile: str | None = None,
-        outfile: str | None = None,
-        timing: Any = False,
-        *,
-        packages_to_include: str | Iterable[str] | None = None,
-        log_pids: Any = False,
-    ) -> None:
+        self, count: Any = 1, trace: Any = 1, countfuncs: Any = 0, countcallers: Any = 0,
+        ignoremods: Iterable[str] = (), ignoredirs: Iterable[str] | None = (),
+        infile: str | None = None, outfile: str | None = None, timing: Any = False, *,
+        packages_to_include: str | Iterable[str] | None = None, log_pids: Any = False,
+    ) -> None:  # fmt: skip
         self.infile, self.outfile = infile, outfile
         self.counts: dict[tuple[str, int], int] = {}
         self.log_pids = log_pids
