@@ -396,15 +396,11 @@ def merged(several: Sequence[Progress]) -> Progress:
         call for call in best.open if call.seq is None or completed is None or call.seq > completed
     )
     return replace(
-        best,
-        enqueued=_most(p.enqueued for p in several),
-        completed=completed,
-        open=calls,
+        best, enqueued=_most(p.enqueued for p in several), completed=completed, open=calls,
         open_count=max(best.open_count - (len(best.open) - len(calls)), len(calls)),
-        timed_out=any(p.timed_out for p in several),
-        whole=any(p.whole for p in several),
+        timed_out=any(p.timed_out for p in several), whole=any(p.whole for p in several),
         cut=all(p.cut for p in several),
-    )
+    )  # fmt: skip
 
 
 def _most(values: Iterable[int | None]) -> int | None:
