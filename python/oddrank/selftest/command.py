@@ -48,8 +48,8 @@ def _paths(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 @click.command(context_settings=cli.renamed(exclude="write-exclude"))
 @click.option("--quick", is_flag=True,
               help="Use the fewest repeats and the smallest sizes. After"
-              f" {_ENOUGH['quick']:g} s, without imports and connect, start only rechecks: the"
-              " verdict is then incomplete.")  # fmt: skip
+              f" {_ENOUGH['quick']:g} s (imports and connect not counted), start only rechecks:"
+              " the verdict is then incomplete.")  # fmt: skip
 @click.option("--full", is_flag=True, help="Use more memory, repeats and sizes.")
 @click.option("--only", metavar="STAGE,...", multiple=True, callback=_stages,
               shell_complete=cli.some_of(*names(TABLE)),

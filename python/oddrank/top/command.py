@@ -117,7 +117,7 @@ def _place(rank: Rank) -> str:
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--every", type=Seconds(min=0.1, max=3600), default=_EVERY, show_default=True,
-              metavar="SECONDS", help="Time between two tables, and of rates.")  # fmt: skip
+              metavar="SECONDS", help="Time between two tables; rates are over it.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Show one table, and end.")
 def command(paths: tuple[str, ...], every: float, once: bool) -> int:
     """Show all ranks of this host live: step, rate, place, CPU, memory.

@@ -300,7 +300,7 @@ class Activity:
     raised: str = ""
     """The exception that ended another thread of it, as the end of a sentence on the process."""
     over: bool = False
-    """The thread that armed it, not its main one, has ended, in no call with others."""
+    """The thread that armed it, not its main one, has returned, in no call with others."""
     began: float | None = None
     """When the source began to record it."""
     job: str = ""

@@ -69,14 +69,10 @@ def _patterns(table: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
 def _row(table: str, frame: Frame) -> str:
     """Returns what the first row of a table says of a frame of Python; "" if none fits."""
     function = bare(frame)
-    return next(
-        (
-            what
-            for what, file, known in _rows(table)
-            if known.fullmatch(function) and file.search(_marked(frame.file))
-        ),
-        "",
-    )
+    return next((
+        what for what, file, known in _rows(table)
+        if known.fullmatch(function) and file.search(_marked(frame.file))
+    ), "")  # fmt: skip
 
 
 _MOST_WRAPPERS = 4
@@ -87,9 +83,10 @@ KERNEL = "kernel"  # in the place of a file, of the kernel's functions
 class Leaf:
     """The activity of a thread, as its stack shows it.
 
-    kind: peers, data, gpu, disk, lock, network, running, threads, leaving, or "" if unknown.
-    frame: the innermost frame that a user would name. op: the operation, of peers. cut: how many
-    innermost frames lie inside libraries, of which a tree shows only the outermost.
+    kind: peers, data, gpu, disk, file-lock, lock, pipe, child, network, running, threads, leaving,
+    or "" if unknown. frame: the innermost frame that a user would name. op: the operation, of
+    peers. cut: how many innermost frames lie inside libraries, of which a tree shows only the
+    outermost.
     """
 
     kind: str

@@ -69,7 +69,7 @@ class Suspect:
     group: facts.Group | None = None
     leaf: facts.Frame | None = None
     leaf_class: str = ""
-    """peers, data, gpu, disk, lock, network, running, or "" if unknown."""
+    """peers, data, gpu, disk, file-lock, lock, pipe, child, network, running, or "": unknown."""
     mismatch: facts.Mismatch | None = None
     death: facts.Death | None = None
     trouble: tuple[facts.Trouble, ...] = ()
