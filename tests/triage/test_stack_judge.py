@@ -9,6 +9,7 @@ from oddrank.inputs import Notes
 from oddrank.triage import report, verdict
 from oddrank.triage.evidence.stacks import KIND
 from oddrank.triage.facts import (
+    Activity,
     Child,
     Frame,
     Group,
@@ -203,6 +204,9 @@ def test_how_much_one_look_or_two_tell(golden):
         "three at rest, one waits for data": ([IDLE, stack(DATALOADER, 3, state="idle")], maybe),
         "seven wait, and one waits for data": ([stack(ALL_REDUCE, *range(7)), stack(DATALOADER, 7)],
                                                stuck(7, certainty=0)),
+        "no rank had an event for long":
+            ([*first, *(Activity(Process(r), FILE, 100.0, seen=140.0) for r in range(3))],
+             stuck(2, certainty=1)),
         "calls have timed out": ([stack(ALL_REDUCE, 0, 1), stack(COMPUTE, 2), late],
                                  stuck(2, certainty=1)),
     }  # fmt: skip

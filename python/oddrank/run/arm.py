@@ -16,25 +16,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @overload
 def arm(
-    packages: Packages = None,
-    *,
-    overhead: float | None = recorder.OVERHEAD,
-    watch: bool = False,
-    stall: float = STALL,
-    json: str | None = None,
-    on_stall: Action = COLLECT,
-) -> Armed: ...
+    packages: Packages = None, *, overhead: float | None = recorder.OVERHEAD, watch: bool = False,
+    stall: float = STALL, json: str | None = None, on_stall: Action = COLLECT,
+) -> Armed: ...  # fmt: skip
 @overload
 def arm(packages: Function) -> Function: ...
 def arm(
-    packages: Packages | Function = None,
-    *,
-    overhead: float | None = recorder.OVERHEAD,
-    watch: bool = False,
-    stall: float = STALL,
-    json: str | None = None,
+    packages: Packages | Function = None, *, overhead: float | None = recorder.OVERHEAD,
+    watch: bool = False, stall: float = STALL, json: str | None = None,
     on_stall: Action = COLLECT,
-) -> Armed | Function:
+) -> Armed | Function:  # fmt: skip
     """Records from here on where every thread of this process is, for `oddrank trace where`.
 
     Call it at the top of a training script, use `with oddrank.arm():` around a part of it, or put

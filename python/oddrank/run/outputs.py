@@ -165,14 +165,9 @@ def words(found: dict[str, Any]) -> list[str]:
 
 
 def gauges(
-    ranks: Sequence[RankState],
-    *,
-    quiet: Mapping[int, float],
-    late: Mapping[int, float],
-    events: Sequence[str],
-    report: Report | None,
-    now: float,
-) -> str:
+    ranks: Sequence[RankState], *, quiet: Mapping[int, float], late: Mapping[int, float],
+    events: Sequence[str], report: Report | None, now: float,
+) -> str:  # fmt: skip
     """Returns the judge's view of a running job, for Prometheus's textfile collector.
 
     quiet: seconds since each living rank moved. late: by how many seconds a rank is late. events:

@@ -133,15 +133,9 @@ class Taker:
         return [RankState(**row) for row in self._hub.snapshot()]
 
     def ask(
-        self,
-        stage: str,
-        parameters: str,
-        expected: int,
-        seconds: float,
-        *,
-        over: Callable[[], bool] = lambda: False,
-        poll: float = 0.005,
-    ) -> dict[int, bytes]:
+        self, stage: str, parameters: str, expected: int, seconds: float, *,
+        over: Callable[[], bool] = lambda: False, poll: float = 0.005,
+    ) -> dict[int, bytes]:  # fmt: skip
         """Begins a stage of all guards; returns their results by rank.
 
         Waits for `expected` results, `seconds`, or until over(): asked every `poll` seconds.

@@ -23,6 +23,7 @@ _MOST_GROUPS = 8
 # stand in one call. In healthy jobs, too, all often wait for a rank that loads its data: then more
 # than a node's ranks must wait.
 _MANY, _MANY_FOR_DATA, _FEW = 7, 14, 3
+_RESTED = 30.0  # seconds without an event of any rank: as a second look at the same lines
 # In a pipeline of a healthy job, too, a few ranks wait in these for one that computes.
 _OF_PAIRS = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _NUMBERED = re.compile(r"stack (\d+) of (.*)", re.S)
@@ -58,8 +59,10 @@ def judge(view: View) -> list[Suspect]:
             points=_each(held, "holds the GIL in"), against=_points(outside),
         )]  # fmt: skip
     if outside and victims:
-        # The job stands still: twice at the same lines, or calls have timed out.
-        is_stuck = bool(view.timed_out) or all(s.exact for s in found)
+        # The job stands still: twice at the same lines, by its records, or calls have timed out.
+        records = [view.activities.get(s.process) for s in found]
+        rested = all(a and not a.turns and (a.rests or 0.0) >= _RESTED for a in records)
+        is_stuck = bool(view.timed_out) or rested or all(s.exact for s in found)
         return _awaited(outside, waiting, maybe, missing=missing, is_stuck=is_stuck)
     if outside or held:
         return [_all_outside([*outside, *held])]
@@ -131,7 +134,7 @@ def _awaited(
     for group in _groups(named):
         twice = all(stand.frozen and not stand.thread.timed_out for stand in group)
         rule = "stacks-awaited-still" if twice else "stacks-awaited"
-        seen = certainty > 1 or any(stand.frozen for stand in group)
+        seen = certainty > 1 or is_stuck or any(stand.frozen for stand in group)
         found.append(_blamed(
             causes.INFINITE_LOOP if group[0].kind == kinds.RUNNING else causes.HOST_STUCK,
             rule if waiting else "stacks-awaited-by-gpu", group, victims, certainty=certainty,
