@@ -124,7 +124,7 @@ class _Earliest:
     def __init__(self, ends: Iterable[End]) -> None:
         self._first: dict[object, dict[object, End]] = defaultdict(dict)
         self._told: dict[object, list[End]] = defaultdict(list)
-        for end in sorted(ends, key=lambda end: end.time or 0.0):
+        for end in sorted(ends, key=lambda end: (end.timed and end.timed.time) or 0.0):
             if (death := end.timed) is not None:
                 host = end.process.host
                 for clock in {host, (bool(host), death.source.file)}:
