@@ -186,6 +186,11 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         first = death(1, host="n1", how="signal", text="", signal=signal, gone=10.0)
         return [first, death(0, host="n1", text=LOST, gone=11.0), World(2, HERE)]
 
+    def all_got(signal, world):
+        ends = (death(r, host="n1", how="signal", text="", signal=signal, gone=10.0 + r / 10)
+                for r in (0, 1))  # fmt: skip
+        return [*ends, World(world, HERE)]
+
     def of_three(last=12.0, gone=12.5):
         at = ((0, 11.0, "ValueError: bad label"), (1, 11.5, "KeyError: 'id'"),
               (2, last, "OSError: [Errno 28] No space left on device"))  # fmt: skip
@@ -200,6 +205,12 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         "a node that failed as its rank was killed": ([kill, node], dead(1)),
         "a node that failed hours later": ([kill, replace(node, time=9e3)], dead(1)),
         "of two ranks one got SIGTERM before": (of_two(15), dead(1)),
+        "both got SIGHUP, one a moment before": (all_got(1, 2), ("unknown", (), 0)),
+        "both got SIGTERM": (all_got(15, 2), ("unknown", (), 0)),
+        "of a larger job these two did": (all_got(15, 4), dead(0, 1)),
+        "both raised the same, and one still runs": (
+            [death(r, text="ValueError: nan", code=code) for r, code in ((0, None), (1, 1))],
+            dead(0, 1, certainty=1)),
         "each raised another error before any was gone": (of_three(), ("each-raised", (), 2)),
         "one of them ran into an error seconds after the first was gone":
             (of_three(19.0), ("dead", (0,), 1)),
