@@ -242,6 +242,17 @@ def test_a_healthy_job_looks_as_without_oddrank():
     assert looks(options=("--no-watch",)) == plain
 
 
+def test_ranks_that_came_late_stay_in_the_report_of_a_job_that_is_told_to_end():
+    options = ("--json", "report.json", "--report-every", "1")
+    with watched_job("late", rank=2, steps=10_000, options=options) as job:
+        job.waits_for("late")
+        job.launchers[0].send_signal(signal.SIGHUP)
+        assert 0 not in job.ends()
+        late, ended = job.report["findings"]
+        assert (late["who"]["ranks"], late["cause"]) == ([2], "late-arrival")
+        assert "(SIGHUP): nobody is to blame" in ended["what"]
+
+
 @pytest.mark.parametrize("environ", [{}, {"DEVICE": "1"}], ids=["host", "device"])
 def test_a_rank_that_stays_late_is_named_once_and_the_report_keeps_it(environ):
     options = (*["--json", "report.json", "--report-every", "1", "--prometheus", "job.prom"],)
