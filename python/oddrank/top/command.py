@@ -76,11 +76,12 @@ def rows(before: Look, now: Look) -> list[tuple[object, ...]]:
     return made
 
 
-def heading(now: Look, job: str) -> str:
+def heading(now: Look) -> str:
     """Returns the line above the table: steps of all ranks, and how full /dev/shm is."""
     mains = [rank for rank in now.ranks if not rank.is_child]
     alive = sum(1 for rank in mains if rank.alive)
-    text = f"{time.strftime('%H:%M:%S', time.localtime(now.time))}  job {job}: "
+    name = next((rank.job for rank in now.ranks), "")
+    text = f"{time.strftime('%H:%M:%S', time.localtime(now.time))}  job {name}: "
     text += f"{ranks_text(rank.rank for rank in mains)} here, {alive} alive"
     steps = [rank.step for rank in mains if rank.step is not None]
     if steps:
@@ -141,7 +142,7 @@ def command(paths: tuple[str, ...], every: float, once: bool) -> int:
         now = look(files)
         if sys.stdout.isatty() and not once:
             sys.stdout.write(_CLEAR)
-        render.line(heading(now, files[0].parent.name), sys.stdout)
+        render.line(heading(now), sys.stdout)
         render.table(COLUMNS, rows(before, now), sys.stdout)
         sys.stdout.flush()
         if once:

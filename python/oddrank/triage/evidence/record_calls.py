@@ -228,7 +228,7 @@ def _sizes(inputs: int, outputs: int, dtype: str) -> str:
     if not dtype:
         return ""
     one, other = _elements(inputs, dtype), _elements(outputs, dtype)
-    return str(max(one, other)) if one == other or not (one and other) else f"{one} to {other}"
+    return str(max(one, other)) if one == other or not (one and other) else f"{one} -> {other}"
 
 
 def _elements(size: int, dtype: str) -> int:
