@@ -1,5 +1,4 @@
 // Bindings of csrc/control: translate types and release the GIL for calls that wait; no logic.
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <utility>

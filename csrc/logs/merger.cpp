@@ -12,7 +12,6 @@
 #include <queue>
 
 #include "logs/pieces.hpp"
-#include "logs/prefixes.hpp"
 #include "logs/raw_text.hpp"
 #include "logs/timestamps.hpp"
 #include "os/error.hpp"

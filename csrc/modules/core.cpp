@@ -8,7 +8,6 @@
 namespace oddrank {
 void bind_bench(pybind11::module_& m);
 void bind_control(pybind11::module_& m);
-void bind_flight_recorder(pybind11::module_& m);
 void bind_logs(pybind11::module_& m);
 void bind_metrics(pybind11::module_& m);
 void bind_printing(pybind11::module_& m);
@@ -20,7 +19,7 @@ void bind_trace(pybind11::module_& m);
 int bind_trace_marks(PyObject* module);  // in plain CPython: -1 with a Python error
 void bind_trace_nicer(pybind11::module_& m);
 void bind_trace_read(pybind11::module_& m);
-void bind_triage_stacks(pybind11::module_& m);
+void bind_triage(pybind11::module_& m);
 }  // namespace oddrank
 
 PYBIND11_MODULE(_core, m) {
@@ -31,7 +30,6 @@ PYBIND11_MODULE(_core, m) {
   oddrank::begin_module(m);
   oddrank::bind_bench(m);
   oddrank::bind_control(m);
-  oddrank::bind_flight_recorder(m);
   oddrank::bind_logs(m);
   oddrank::bind_metrics(m);
   oddrank::bind_printing(m);
@@ -43,5 +41,5 @@ PYBIND11_MODULE(_core, m) {
   if (oddrank::bind_trace_marks(m.ptr()) != 0) throw pybind11::error_already_set();
   oddrank::bind_trace_nicer(m);
   oddrank::bind_trace_read(m);
-  oddrank::bind_triage_stacks(m);
+  oddrank::bind_triage(m);
 }

@@ -1,6 +1,4 @@
-// Binds the text of NicerTrace: its events' way from the threads that record to the thread that
-// prints.
-#include <pybind11/pybind11.h>
+// Binds the text of NicerTrace: its events' way from recording threads to the printing one.
 #include <pybind11/stl.h>
 #include <unistd.h>
 

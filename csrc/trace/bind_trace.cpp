@@ -1,5 +1,4 @@
 // Binds what happens in the process that records.
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include "os/cpython.hpp"

@@ -327,3 +327,6 @@ def read_stack_files(paths: Sequence[bytes], last: Sequence[int] = ()) -> dict[s
 
 def read_stack_text(text: bytes, /) -> dict[str, Any]: ...
 def has_stacks(path: bytes, /) -> bool: ...  # whether one is in the first 16 MiB
+def wait_graph(
+    progress: Sequence[tuple[object, ...]], groups: Sequence[Sequence[int]], /
+) -> dict[str, Any]: ...

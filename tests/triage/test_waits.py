@@ -271,3 +271,15 @@ def test_a_large_job_is_judged_without_n_times_n_edges():
     (found,) = waits.judge(view([*facts, done(9_999, 6, group=everyone)]))
     assert [p.rank for p in found.processes] == [9_999]
     assert len(found.waiting) == 9_999
+
+
+def test_numbers_too_large_for_a_job_are_judged_as_large_ones():
+    """A log may hold any digits."""
+
+    def verdict(number):
+        calls = (Call(number, "all_reduce"), Call(number, "send", peer=3, nth=number))
+        return verdicts(suspects(view([
+            progress(0, ALL4, enqueued=number, completed=number, open=calls), *into(7, 1, 2),
+        ])))  # fmt: skip
+
+    assert verdict(10**30) == verdict(10**6) != []

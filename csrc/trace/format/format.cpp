@@ -2,10 +2,7 @@
 #include "trace/format/format.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <string>
-#include <string_view>
 
 namespace oddrank::trace {
 namespace {

@@ -7,13 +7,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <new>
 
 #include "os/clock.hpp"
 #include "os/error.hpp"
-#include "os/mix.hpp"
 #include "os/proc.hpp"
 #include "trace/torch/collectives.hpp"
 

@@ -1,18 +1,11 @@
-"""One graph of which rank waits for which: the calls in which ranks stand, and the missing ranks.
+"""The wait graph with its calls and groups: csrc/triage/wait_graph.hpp says who waits for whom."""
 
-A rank inside a call waits for each member of the group that has come less far; one inside a send
-or a recv, for its peer. A host issues calls long before its GPU comes to them, and a GPU runs them
-in order. So a rank is not in all calls that it has open: it stands in the oldest one, if its source
-tells which that is.
-"""
-
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
 from typing import Any
 
+from oddrank import _native
 from oddrank.finding import grouped
 from oddrank.triage.facts import ON_HOST, Call, Group, Progress
 from oddrank.triage.suspects import Cause, Point, Suspect
@@ -20,11 +13,7 @@ from oddrank.triage.view import View
 
 TOGETHER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """No rank leaves these before all members are in: how their names begin."""
-_BATCH = 0.0005  # messages that were issued within so many seconds are a batch: they run at once
-# How far a rank has come in a group: the call in which it is or which it has not entered, and
-# whether it is inside. A rank inside waits for all members with a smaller front.
-Front = tuple[int, bool]
-_NOWHERE: Front = (-1, False)
+_FAR = 1 << 60  # numbers beyond it are not true
 
 
 @dataclass(eq=False)
@@ -38,10 +27,10 @@ class Place:
 
     group: Group
     call: Call
-    calls: dict[int, Call] = field(default_factory=dict)
-    missing: frozenset[int] = frozenset()
-    elsewhere: frozenset[int] = frozenset()
-    unheard: frozenset[int] = frozenset()
+    calls: dict[int, Call]
+    missing: frozenset[int]
+    elsewhere: frozenset[int]
+    unheard: frozenset[int]
 
     @cached_property
     def known(self) -> frozenset[int]:
@@ -55,26 +44,27 @@ class Place:
 class Graph:
     """Which rank waits for which. Keeps edges of groups by place: n ranks may have n * n.
 
-    fronts: how far each rank has come in each group. unmet: (rank, peer) -> the first open message
-    between them without a counterpart. of: rank -> where it stands. ordered: ranks of which only
-    the oldest call counts.
+    unmet: (rank, peer) -> the first open message between them without a counterpart. of: rank ->
+    where it stands. ordered: ranks of which only the oldest call counts.
     """
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self.fronts = {
-            group: {rank: f for rank, p in members.items() if (f := _front(p)) is not None}
-            for group, members in view.progress.items()
-        }
-        self.unmet = _unmet(view)
-        self.ordered: set[int] = set()
-        self.of = self._standing()
-        self.places = list(dict.fromkeys(place for own in self.of.values() for place in own))
-        for place in self.places:
-            if place.call.peer is not None:
-                self._await_peer(place, place.call.peer)
-            elif place.call.seq is not None:
-                self._await_members(place, place.call.seq)
+        number = {group: i for i, group in enumerate(view.progress)}
+        every = [(rank, *own) for rank, of in sorted(view.of_rank.items()) for own in of.items()]
+        calls = [(group, call) for _, group, progress in every for call in progress.open]
+        found = _native.core().wait_graph(
+            [(rank, number[group], *_numbers(progress)) for rank, group, progress in every],
+            [group.ranks for group in number],
+        )
+        self.places: list[Place] = []
+        for at, there, missing, elsewhere, unheard in found["places"]:
+            (group, call), own = calls[at], {rank: calls[i][1] for rank, i in there.items()}
+            absent = frozenset(missing), frozenset(elsewhere), frozenset(unheard)
+            self.places.append(Place(group, call, own, *absent))
+        self.of = {rank: tuple(self.places[i] for i in of) for rank, of in found["of"].items()}
+        self.unmet = {pair: calls[at] for pair, at in found["unmet"].items()}
+        self.ordered: set[int] = found["ordered"]
 
     @cached_property
     def vague(self) -> set[int]:
@@ -141,66 +131,20 @@ class Graph:
         there = sorted({rank for place in best for rank in place.calls})
         return {"at": best[0].call, "group": best[0].group, "there": self.view.named(there)}
 
-    def _standing(self) -> dict[int, tuple[Place, ...]]:
-        """Puts each rank that has a call open to the places where it stands."""
-        places: dict[object, Place] = {}
-        found = {}
-        for rank, own in sorted(self.view.of_rank.items()):
-            calls = [(group, call) for group, p in own.items() for call in p.open]
-            if not calls:
-                continue
-            gpu = all(p.backend not in ON_HOST for p in own.values() if p.open)
-            stands = []
-            if is_ordered := gpu and all(call.since is not None for _, call in calls):
-                self.ordered.add(rank)
-            for group, call in _oldest_of(calls) if is_ordered else _all_of(calls):
-                message = None if call.peer is None else (rank, call.peer, call.op)
-                place = places.setdefault((group, call.seq, message), Place(group, call))
-                place.calls[rank] = call
-                stands.append(place)
-            found[rank] = tuple(stands)
-        return found
 
-    def _await_members(self, place: Place, seq: int) -> None:
-        group, here = place.group, (seq, True)
-        fronts, members = self.fronts[group], self.view.progress[group]
-        gpu = all(p.backend not in ON_HOST for p in members.values())
-        if gpu and place.call.op.startswith(TOGETHER) and any(f > here for f in fronts.values()):
-            return  # somebody got out: all members had come
-        absent = frozenset(group.ranks) - fronts.keys()
-        place.missing = frozenset(rank for rank, front in fronts.items() if front < here)
-        # A dump that was cut off does not tell of this call, but of the one before.
-        place.elsewhere = (absent & self.ordered) | {
-            rank for rank, front in fronts.items()
-            if front == here and rank in self.ordered and rank not in place.calls
-            and ((call := oldest(members[rank])) is None or call.state != "started")
-        }  # fmt: skip
-        place.unheard = absent - self.ordered
-
-    def _await_peer(self, place: Place, peer: int) -> None:
-        (rank,) = place.calls
-        if peer not in self.view.of_rank:
-            place.unheard = frozenset({peer})
-        elif (rank, peer) in self.unmet:
-            place.missing = frozenset({peer})
-            place.group, place.call = self.unmet[rank, peer]
-        elif peer in self.ordered and all(p.call.peer != rank for p in self.of[peer]):
-            place.elsewhere = frozenset({peer})
+def _numbers(progress: Progress) -> tuple[object, ...]:
+    return (
+        progress.backend in ON_HOST, progress.whole, _number(progress.enqueued),
+        _number(progress.completed),
+        [(_number(call.seq), _number(call.peer), _number(call.nth), call.since, is_send(call),
+          call.op.startswith(TOGETHER), call.state == "started") for call in progress.open],
+    )  # fmt: skip
 
 
-# How far ranks have come.
-
-
-def _front(progress: Progress) -> Front | None:
-    """Returns how far a rank has come among the calls of all members; None: the source is mute."""
-    call = oldest(progress)
-    if call is not None and call.seq is not None:
-        return call.seq, True
-    numbers = [n for n in (progress.enqueued, progress.completed) if n is not None]
-    if numbers:
-        # Counters can't tell a call that was not entered from one that is being entered.
-        return max(numbers) + 1, False
-    return _NOWHERE if progress.whole and not progress.open else None
+def _number(value: int | None) -> int | None:
+    if value is None or -_FAR < value < _FAR:
+        return value
+    return _FAR if value > 0 else -_FAR
 
 
 def oldest(progress: Progress) -> Call | None:
@@ -208,63 +152,5 @@ def oldest(progress: Progress) -> Call | None:
     return next((call for call in progress.open if call.peer is None), None)
 
 
-# Messages whose other side is not open.
-
-
-def _unmet(view: View) -> dict[tuple[int, int], tuple[Group, Call]]:
-    """Returns the first open message of each rank to a peer that waits for the peer.
-
-    Sends meet receives in the order in which they were issued. A message is met if the peer is in
-    its other end, or in a later message of the same way: numbers tell, if all have them.
-    """
-    opened: dict[tuple[int, int], list[tuple[Group, Call]]] = defaultdict(list)
-    for rank, groups in view.of_rank.items():
-        for group, progress in groups.items():
-            for call in progress.open:
-                if call.peer is not None and call.peer != rank:
-                    opened[rank, call.peer].append((group, call))
-    found: dict[tuple[int, int], tuple[Group, Call]] = {}
-    for (rank, peer), own in opened.items():
-        back = [call for _, call in opened.get((peer, rank), [])]
-        every = [*back, *(call for _, call in own)]
-        numbered = all(call.nth is not None for call in every)
-        # The other side has completed messages that are open on one side only, before this number.
-        start = 0
-        if back and not numbered and all(call.seq is not None for call in every):
-            start = max(min(c.seq or 0 for c in back), min(c.seq or 0 for _, c in own))
-        met: Counter[bool] = Counter()
-        for group, call in own:
-            others = [c for c in back if is_send(c) != is_send(call) and (c.seq or 0) >= start]
-            number, last = call.nth or 0, max((c.nth or 0 for c in others), default=0)
-            if not numbered:
-                met[is_send(call)] += (call.seq or 0) >= start
-                number, last = met[is_send(call)], len(others)
-            if number > last and (call.seq or 0) >= start:
-                found[rank, peer] = (group, call)
-                break
-    return found
-
-
 def is_send(call: Call) -> bool:
     return "send" in call.op
-
-
-# Where ranks stand.
-
-
-def _oldest_of(calls: Iterable[tuple[Group, Call]]) -> list[tuple[Group, Call]]:
-    """Returns the call in which a GPU is, or the messages of a batch."""
-    first, *others = sorted(calls, key=lambda each: each[1].since or 0.0)
-    if first[1].peer is None:
-        return [first]
-    end = (first[1].since or 0.0) + _BATCH
-    return [first, *takewhile(lambda o: o[1].peer is not None and (o[1].since or 0) <= end, others)]
-
-
-def _all_of(calls: Iterable[tuple[Group, Call]]) -> list[tuple[Group, Call]]:
-    """Returns the oldest call of each group, and the oldest message a peer and way."""
-    firsts: dict[tuple[Group, int | None, bool], tuple[Group, Call]] = {}
-    for group, call in calls:
-        key = (group, call.peer, call.peer is not None and is_send(call))
-        firsts.setdefault(key, (group, call))
-    return list(firsts.values())

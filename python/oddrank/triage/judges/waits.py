@@ -206,7 +206,7 @@ def _unheard(graph: Graph) -> list[Suspect]:
     missing = waited[False] - inside or waited[True] - inside
     # The groups' members are unknown; all other ranks of the job are inside.
     others = set(range(view.world or 0)) - inside
-    unknown = not missing and any(not group.ranks for group in graph.fronts)
+    unknown = not missing and any(not group.ranks for group in view.progress)
     alone = others if unknown and len(others) == 1 < len(inside) else set()
     # A rank in an unusual call may be odd itself: the silent one may be in that call with it.
     sure = alone or (set() if unusual else _sure(graph, missing))
