@@ -108,11 +108,12 @@ def _ends(ended: Sequence[ends.End], coarse: frozenset[Place]) -> Iterator[Said]
         first = min(group, key=lambda end: (_time(end.timed.time if end.timed else None),
                                             end.best.source.line or 0))  # fmt: skip
         best, timed = first.best, first.timed
-        text = timeline.death_text(best)
+        text = timeline.death_text(best, several=len(group) > 1)[:_MOST_TEXT]
         if best.site and best.site[0].line is not None:
             text += f" at {place_text(best.site[0])}"
+        why = "own" if ends.is_interrupt(best) else first.why  # it follows from nothing
         yield Said(
-            first.why, text[:_MOST_TEXT], tuple(end.process for end in group), len(group),
+            why, text, tuple(end.process for end in group), len(group),
             best.source, timed.time if timed else None,
             bool(timed and (timed.coarse or timed.source in coarse)), timed is None or timed.wall,
         )  # fmt: skip
@@ -161,7 +162,7 @@ def lines(told: Told, most: int) -> Iterator[str]:
     """Yields the list: time, rank, error, place. `~`: not known to be after the line above."""
     words = {
         "time": "in order of time",
-        "line": "in order of lines, which name no times",
+        "line": "in order of lines: these have no times",
         "unknown": "causes first: lines without times in several files have no order",
     }
     failures = told.failures

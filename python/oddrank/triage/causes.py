@@ -12,7 +12,7 @@ from dataclasses import replace
 from oddrank.finding import Condition, Who, ranks_text
 from oddrank.triage import timeline
 from oddrank.triage.facts import Death, Process, Source, Trouble
-from oddrank.triage.suspects import Cause, Says, Suspect
+from oddrank.triage.suspects import Cause, Point, Says, Suspect
 from oddrank.triage.view import View
 from oddrank.triage.words import (
     apart,
@@ -161,9 +161,7 @@ def _dead(suspect: Suspect) -> tuple[Condition, str]:
     place = own_place(death.site, next(iter(death.site), suspect.leaf))
     comma = "," if death.how == "exception" and ": " in timeline.said(death) else ""
     at = f"{comma} {'near' if death.sampled else 'at'} {place}" if place else ""
-    how = timeline.death_text(death, at)
-    if not _is_one(suspect):
-        how = how.replace("was ", "were ", 1)
+    how = timeline.death_text(death, at, several=not _is_one(suspect))
     return "dead", f"{name} {how}{step_text(suspect)}{waiters(suspect)}"
 
 
@@ -255,7 +253,7 @@ def _unknown(suspect: Suspect) -> tuple[Condition, str]:
 
 def _not_understood(suspect: Suspect) -> str:
     *loud, understood = _said(suspect)
-    if not loud and understood.startswith("of 0 lines"):
+    if not loud and understood.endswith(" 0 of 0 lines"):
         return f"{_NOTHING}, and nothing shows that ranks moved or ended well"
     first = f"the first that tells of trouble: {loud[0]}" if loud else "none tells of an end"
     return f"{understood}, and {_NOT_TOLD} what happened; {first}"
@@ -343,6 +341,13 @@ def _goes_on(suspect: Suspect, view: View) -> Suspect | None:
     return suspect if suspect.rests is not None and suspect.rests < JUST_NOW else None
 
 
+def _runs_on(suspect: Suspect, view: View) -> Suspect | None:
+    if _goes_on(suspect, view) is None:
+        return None
+    against = (*suspect.against, Point("it runs: long work would look the same"))
+    return replace(suspect, certainty=min(suspect.certainty, 1), against=against)
+
+
 def _goes_on_slowly(suspect: Suspect, view: View) -> Suspect | None:
     """From one look, slow work and an endless loop are the same: both run."""
     active = (view.activities[p] for p in suspect.processes if p in view.activities)
@@ -405,7 +410,7 @@ DEADLOCK = Cause("deadlock", "stack",
     ("take these locks in one order in all threads, or guard both places by one lock",),
     _holds_its_own_locks)
 INFINITE_LOOP = Cause("infinite-loop", "stack",
-    _stuck("[runs|run] on{in_leaf} and [does|do] not come to the next call"), fits=_goes_on)
+    _stuck("[runs|run] on{in_leaf} and [does|do] not come to the next call"), fits=_runs_on)
 HOST_STUCK = Cause("host-stuck", "stack", _host_stuck,
     fits=lambda s, view: s if s.cause.name == "not-entered" and s.leaf else None,
     drains_node=lambda suspect: suspect.rule == "held")

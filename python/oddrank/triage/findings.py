@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from oddrank.finding import Confidence, Evidence, Finding, Kind, Level, Who
 from oddrank.triage import causes
-from oddrank.triage.suspects import Point, Suspect
+from oddrank.triage.suspects import HIGH, Point, Suspect
 from oddrank.triage.words import call_text, who
 
 _LEVELS: tuple[Level, Level, Level] = ("low", "medium", "high")
@@ -24,8 +24,9 @@ def finding(suspect: Suspect, next_: Sequence[str] = (), folder: str = "") -> Fi
         device = (trouble.device or "").removeprefix("GPU ") or None
         named = Who(_KINDS.get(trouble.kind, "node"), (), trouble.host, device)
     rule = causes.RULES.get(suspect.rule, suspect.rule)
-    why = suspect.against[0].text if suspect.against else rule
-    against = (Point(f"against it: {p.text}", p.source) for p in suspect.against[1:])
+    doubt = suspect.against[:1] if suspect.certainty < HIGH else ()
+    others = suspect.against[len(doubt) :]
+    against = (Point(f"against it: {p.text}", p.source) for p in others)
     return Finding(
         condition=condition,
         who=named,
@@ -36,7 +37,9 @@ def finding(suspect: Suspect, next_: Sequence[str] = (), folder: str = "") -> Fi
             Evidence(p.text, str(p.source).removeprefix(folder) if p.source else "triage")
             for p in [*suspect.support, *against][:_MOST_POINTS]
         ),
-        confidence=Confidence(_LEVELS[max(0, min(suspect.certainty, 2))], why),
+        confidence=Confidence(
+            _LEVELS[max(0, min(suspect.certainty, HIGH))], doubt[0].text if doubt else rule
+        ),
         next=tuple(next_),
         drains_node=cause.drains_node(suspect),
     )

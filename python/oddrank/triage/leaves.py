@@ -117,8 +117,9 @@ def is_own(frame: Frame) -> bool:
     return not library and not kind_of(frame)
 
 
-def kernel_class(function: str) -> str:
-    """Returns what a thread inside this function of the kernel waits for; "" if unknown."""
+def kernel_class(state: str) -> str:
+    """Returns what a thread in a function of the kernel waits for; "" if unknown."""
+    function = state.removeprefix("asleep in ")  # as oddrank.trace.ranks writes it
     return next((kind for kind, known in _patterns("KERNEL") if known.match(function)), "")
 
 

@@ -79,7 +79,7 @@ _RUN = "torchrun ... -m oddrank run train.py  (records where each rank is)"
 FIRST: tuple[Step, ...] = (
     Step("saved", lambda c: bool(c.saved) and not c.recorded, "oddrank triage {saved}"),
     Step("second look", lambda c: c.suspect.rule.startswith("stacks-") and c.suspect.certainty < 2
-         and c.suspect.rule != "stacks-awaited-still" and not c.over,
+         and c.suspect.rule != "stacks-awaited-still" and not (c.over or c.recorded),
          "take the stacks again after a minute, into other files, and give both to oddrank triage"),
     Step("places", lambda c: bool(c.places),
          "look at {places}: what differs between the ranks: a branch, a loop's end, a shape?"),
@@ -177,9 +177,9 @@ STEPS: tuple[Step, ...] = (
 # If no other step fits: the first of these that does.
 LAST: tuple[Step, ...] = (
     Step("alone", lambda c: c.ended == "exception",
-         "start the same command on that host with one process: does it raise again?  (on {host})"),
+         "start the same command with one process: does it raise again?  (on {host})"),
     Step("last words", lambda c: bool(c.ended),
-         "torchrun --redirects 3 --log-dir DIR, or srun --output %t.log  (its last words)"),
+         "torchrun --redirects 3 --log-dir DIR, or srun --output %t.log  (each rank's output)"),
     Step("oddrank trace where, too", lambda c: c.recorded, _WHERE),
     Step("oddrank run, too", lambda c: True, _RUN),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from oddrank import _native
 from oddrank.errors import OddrankError
+from oddrank.finding import counted
 from oddrank.inputs import Item
 from oddrank.inputs.files import is_text
 from oddrank.triage import causes
@@ -72,7 +73,7 @@ def judge(items: Sequence[Item], *, ended: bool = False, read: bool = True) -> S
     points.sort(key=lambda point: not _PLAIN.search(point.text))
     lines = sum(each.lines for each in looked)
     understood = sum(each.understood for each in looked)
-    text = f"of {lines} line{'s' if lines != 1 else ''} {understood} were understood"
+    text = f"oddrank understood {understood} of {counted(lines, 'line')}"
     told = {p: None for each in looked for p in each.speakers if p != Process()}
     return Suspect(
         causes.UNKNOWN, (), rule=RULE, certainty=0, support=(*points[:_MOST], Point(text)),

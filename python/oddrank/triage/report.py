@@ -133,6 +133,7 @@ def made(triage: Triage) -> Report:
 
 def _why(triage: Triage) -> str:
     read = ", ".join(f"{many} {name}" for name, (many, _) in triage.read.items())
+    read = read or "nothing"
     notes, lost = triage.notes.lines, triage.notes.lost_text
     others = [line for line in notes if record.OTHER in line]
     skipped = len([line for line in notes if record.OTHER not in line and files.EMPTY not in line])

@@ -152,15 +152,16 @@ def signal_name(number: int | None) -> str:
         return f"signal {number}" if number else "a signal"
 
 
-def death_text(death: Death, at: str = "") -> str:
-    """Returns how a process ended, as the predicate of a sentence. at: where."""
+def death_text(death: Death, at: str = "", *, several: bool = False) -> str:
+    """Returns how one or several processes ended, as the predicate of a sentence. at: where."""
     text, by = said(death), f" by the {death.by}" if death.by else ""
+    was = "were" if several else "was"
     how = {
         "exception": f"raised {text or 'an exception'}{at}",
-        "signal": f"was killed{by} with {signal_name(death.signal)}{at}",
-        "oom": f"ran out of memory{at}" + (f" and was killed{by}" if by else ""),
+        "signal": f"{was} killed{by} with {signal_name(death.signal)}{at}",
+        "oom": f"ran out of memory{at}" + (f" and {was} killed{by}" if by else ""),
         "exit": ("ended" if death.code is None else f"exited with code {death.code}") + at,
-        "evicted": f"was evicted{by}{at}",
+        "evicted": f"{was} evicted{by}{at}",
         "abort": f"aborted{by}{at}" + (f": {text}" if text else ""),
     }[death.how]
     # If the killer is known, its words on a kill for memory only repeat this.

@@ -16,6 +16,9 @@ _WORDS = {
     "gpu": "waits for the GPU",
     "disk": "reads or writes files",
     "lock": "waits for a lock",
+    "file-lock": "waits for the lock of a file",
+    "pipe": "waits for a pipe",
+    "child": "waits for a child process",
     "network": "waits for the network",
     "threads": "waits for a thread of its own",
     "leaving": "has left the training",
@@ -99,7 +102,10 @@ def _path(thread: Thread, frames: tuple[Frame, ...]) -> tuple[str, ...]:
     """Returns a stack from its outermost frame on, cut at the call of a library."""
     leaf = leaves.leaf(frames)
     kept = [leaves.text(frame) for frame in frames[leaf.cut :][::-1]]
-    word = _WORDS.get(leaf.kind, "")
+    kind = "" if leaf.by_name else leaf.kind
+    if kind in ("", "lock"):
+        kind = leaves.kernel_class(thread.state) or kind
+    word = _WORDS.get(kind, "")
     if leaf.kind == "peers" and leaf.op and leaf.op not in kept[-1]:
         word = f"{leaf.op}: {word}"
     if word:

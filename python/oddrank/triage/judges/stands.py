@@ -11,7 +11,6 @@ from oddrank.triage import model_frames as kinds
 from oddrank.triage.facts import Child, Frame, Process, Stack, Thread
 from oddrank.triage.leaves import Leaf
 
-_ASLEEP = "asleep in "  # before the kernel's function, as oddrank.trace.ranks writes it
 Frames: TypeAlias = tuple[Frame, ...]
 # With several threads in a process, the class that says most about it.
 ORDER = (
@@ -66,7 +65,7 @@ class Stand:
         vague = self.kind in (kinds.THREADS, kinds.LEAVING, kinds.MAYBE) or self.leaf.by_name
         told = "" if vague else self.kind
         if told in ("", kinds.LOCK):  # a library's wait, or one without a known reason
-            told = leaves.kernel_class(self.thread.state.removeprefix(_ASLEEP)) or told
+            told = leaves.kernel_class(self.thread.state) or told
         return told
 
     @property
@@ -180,7 +179,7 @@ def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> Stand | N
 def _of_thread(process: Process, thread: Thread, frames: Frames) -> Stand:
     leaf = leaves.leaf(frames)
     kind = leaf.kind
-    kernel = leaves.kernel_class(thread.state.removeprefix(_ASLEEP))
+    kernel = leaves.kernel_class(thread.state)
     if not kind and kernel in (kinds.FILE_LOCK, kinds.PIPE, kinds.CHILD):  # peers: in none of these
         kind = kernel
     elif not kind and thread.gil and "idle" not in thread.state:
