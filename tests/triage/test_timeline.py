@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from oddrank.triage.facts import Call, Death, Group, Process, Progress, Source, Stop, Trouble
+from oddrank.triage.facts import Call, Death, Group, Process, Progress, Source, Span, Stop, Trouble
 from oddrank.triage.timeline import Event, lines, ordered, timeline
 from oddrank.triage.view import view
 
@@ -75,3 +75,10 @@ def test_a_kill_hours_before_the_end_is_another_jobs_and_left_out():
         ]
         facts[0] = replace(facts[0], source=place)
         assert len(timeline(view(facts).own_facts)) == count, gap
+
+
+def test_a_kill_before_the_job_began_is_left_out_of_what_happened():
+    kill = Trouble("oom", "the kernel killed python", SOURCE, host="a", time=10.0)
+    for began, count in ((20.0, 0), (5.0, 1)):
+        seen = view([Span("a", began, SOURCE), kill])
+        assert len(timeline(seen.own_facts)) == count, began
