@@ -95,6 +95,7 @@ def test_a_start_that_is_refused_says_why(folder, tmp_path, monkeypatch, golden)
     write(folder, "off")
     write(folder, "kill")
     refuses("a kill")
+    assert order_file.reports(folder) == []
     write(folder, "off")
     for path in (None, "", 3):
         refuses("a path", path, OddrankError)

@@ -268,7 +268,8 @@ class _Folder:
     def _report(self, state: str = "") -> None:
         one = self._switch.report()
         at, last = self._reported
-        if state or one.state != last or time.monotonic() > at + _REPORT_EVERY:
+        is_due = state or one.state != last or time.monotonic() > at + _REPORT_EVERY
+        if is_due and not self._refusal:  # a refused job watches nothing
             self._reported = time.monotonic(), one.state
             with suppress(OSError):
                 order_file.report(self.path, replace(one, state=state or one.state))
@@ -279,5 +280,5 @@ class _Folder:
         self._first.set()
 
     def _last(self) -> None:
-        if self.begun is not None and not self._refusal:
+        if self.begun is not None:
             self._report(order_file.ENDED)
