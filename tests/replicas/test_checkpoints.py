@@ -98,6 +98,7 @@ def test_what_differs_between_files_is_shown(tmp_path: Path, golden: Golden):
         ("a conjugate", [saved(tmp_path / "c.pt", {"x": values.conj()}), x], ["x"], None),
         ("one of many numbers", lists, [], {"different-values"}),
         ("a number and NaN", nans, ["x"], None),
+        ("one that lacks a tensor of most", [x, x, lists[0]], ["x", "w"], None),
     ):
         report = report_of(*files)
         assert report.verdict == "odd", name
@@ -191,7 +192,8 @@ def test_a_file_of_a_folder_that_needs_code_is_left_out_with_the_reason(tmp_path
     assert "is not run" in found.skipped["training_args.bin"]
     again = oddrank("compare", tmp_path, tmp_path)
     assert again.returncode == 0
-    assert "files compared; not compared: " in " ".join(again.stdout.split())
+    said = " ".join(again.stdout.split())
+    assert f"compared; not compared: {tmp_path}: training_args.bin (it needs the code of" in said
 
 
 def test_a_folder_in_a_checkpoint_is_told_to_be_left_out(tmp_path: Path):

@@ -113,7 +113,8 @@ def read(path: str) -> Checkpoint:
         where = error.filename or path
         raise OddrankError(f"can't read {where}: {error.strerror or error}") from error
     if not found.tensors:
-        raise OddrankError(f"{path} has no tensors: {'; '.join(found.skipped.values()) or ADVICE}")
+        skipped = "; ".join(f"{name}: {why}" for name, why in found.skipped.items())
+        raise OddrankError(f"{path} has no tensors: {skipped or ADVICE}")
     return found
 
 
@@ -177,7 +178,7 @@ def _read_files(found: Checkpoint, files: list[Path]) -> None:
         except NeedsCodeError as error:
             if is_alone:
                 raise
-            found.skipped[file.name] = str(error)
+            found.skipped[file.name] = error.why
     folder = Path(found.path)
     skipped = {name.rpartition(": ")[2] for name in found.skipped}
     wanted = [name for name, file in _listed(folder).items() if not {name, file} & skipped]
@@ -193,7 +194,7 @@ def _read_dcp(found: Checkpoint, folder: Path) -> None:
         try:
             found.add_tree(part.load(), name, part.file)
         except NeedsCodeError as error:
-            found.skipped[name] = str(error)
+            found.skipped[name] = error.why
 
 
 def _read_file(found: Checkpoint, file: Path, prefix: str) -> None:
@@ -207,6 +208,8 @@ def _read_file(found: Checkpoint, file: Path, prefix: str) -> None:
         for name, tensor in _safetensors(file):
             known = f"{prefix}{name}" if name in found.tensors else name
             found.add(known, tensor)
+    elif not begin.startswith((_ZIP, b"\x80")):  # \x80: a pickle
+        raise OddrankError(f"{file} is no checkpoint of a known format: {ADVICE}")
     else:
         use_mmap = begin[:4] == _ZIP
         found.add_tree(load(file, file, mmap=use_mmap or None), prefix.removesuffix(" "), file)

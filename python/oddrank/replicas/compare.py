@@ -12,7 +12,6 @@ from oddrank.report import Report
 
 _MOST_LOCATED = 8
 _FEW = 1 << 20  # elements that are compared at a time
-_MOST_SKIPPED = 3
 _TINY = 1e-300
 # Settings of a training, which transformers pickles: no tensors are lost with them.
 _SETTINGS = "training_args.bin"
@@ -50,7 +49,7 @@ def report(given: Sequence[Checkpoint]) -> Report:
             continue
         odd.setdefault(out, []).append(name)
         if len(told) < _MOST_LOCATED:
-            told[name] = _how(every, out)
+            told[name] = _how(every, out, [one.path for one in given])
     found = [
         findings.different_files([one.path for one in given], out, tensors, told, len(names))
         for out, tensors in odd.items()
@@ -66,7 +65,7 @@ def report(given: Sequence[Checkpoint]) -> Report:
     complete = all(name == _SETTINGS for one in given for name in one.skipped)
     why = f"{counted(len(names), 'tensor')} of {len(given)} files compared{renamed}"
     if skipped:
-        why += f"; not compared: {some([*skipped], _MOST_SKIPPED)}"
+        why += f"; not compared: {some([f'{of} ({why})' for of, why in skipped.items()], 3)}"
     return Report.of("replicas compare", {}, data, found, complete=complete, why=why)
 
 
@@ -84,12 +83,14 @@ def _key(one: Saved | None) -> str:
     return "" if one is None else f"{one.dtype} {one.shape} {one.digest}"
 
 
-def _how(every: Sequence[Saved | None], odd: Sequence[int]) -> str:
+def _how(every: Sequence[Saved | None], odd: Sequence[int], paths: Sequence[str]) -> str:
     """Describes how an odd file's tensor, or the first one's, differs from the next file's."""
     first = every[odd[0] if odd else 0]
     other = next(one for i, one in enumerate(every) if i not in odd and _key(one) != _key(first))
     if first is None or other is None:
-        return "not in all files"
+        has = [path for path, one in zip(paths, every, strict=True) if one]
+        lacks = [path for path, one in zip(paths, every, strict=True) if not one]
+        return f"only in {some(has, 3)}" if len(has) <= len(lacks) else f"not in {some(lacks, 3)}"
     if (first.dtype, first.shape) != (other.dtype, other.shape):
         return f"{first.dtype} {list(first.shape)} is not {other.dtype} {list(other.shape)}"
     return first_difference(first.load(), other.load(), " instead of " if odd else ", ")
@@ -103,7 +104,7 @@ def first_difference(one: Any, other: Any, between: str = ", ") -> str:
 
     shape, size = tuple(one.shape), one.element_size()
     pair = [t.detach().resolve_conj().resolve_neg().contiguous().view(-1) for t in (one, other)]
-    count, first, unlike, largest, relative = 0, -1, 0, -1.0, 0.0
+    count, first, unlike, largest, relative = 0, -1, 0, 0.0, 0.0
     is_float = one.is_floating_point() or one.is_complex()
     for at in range(0, one.numel(), _FEW):
         parts = [t[at : at + _FEW] for t in pair]
@@ -133,7 +134,7 @@ def first_difference(one: Any, other: Any, between: str = ", ") -> str:
     if one.dim():
         text = f"{count} of {one.numel()} elements, first at {index_of(first, shape)}: {both}"
     if unlike:
-        text += f"; {unlike} are NaN or infinite in one of the two"
-    if largest >= 0:
+        text += f"; NaN or infinite in one of the two: {unlike}"
+    if largest > 0:
         text += f"; largest difference {largest:.4g} (relative {relative:.4g})"
     return text

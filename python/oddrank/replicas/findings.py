@@ -194,7 +194,7 @@ def different_files(
     how = f" ({told[tensors[0]]})" if tensors[0] in told else ""
     return (DIFFERENT_FILE if odd else FILES_DIFFER).found(
         Who("file", device=named or None),
-        *(Evidence(f"{t}: {told[t]}", "digests of 128 bits") for t in tensors if t in told),
+        *(Evidence(f"{t}: {told[t]}", "tensors of the files") for t in tensors if t in told),
         named=named, differ="differs" if len(odd) == 1 else "differ", files=" and ".join(paths),
         rest=", ".join(path for i, path in enumerate(paths) if i not in odd),
         part=f"{len(tensors)} of {compared} tensors: {tensors[0]}{how}",

@@ -31,7 +31,14 @@ _NEEDS_CODE = re.compile(
 
 
 class NeedsCodeError(OddrankError):
-    """A file can't be read without running code from it."""
+    """A file can't be read without running code from it: that of a class or function."""
+
+    def __init__(self, file: Path, code: str) -> None:
+        self.why = f"it needs the code of {code}, which is not run"
+        super().__init__(
+            f"{file} holds more than tensors and plain data, and is not run ({code}): save a"
+            " state_dict, or convert it where you trust it"
+        )
 
 
 def load(file: Path, source: Any, *, mmap: bool | None = None) -> Any:
@@ -45,10 +52,7 @@ def load(file: Path, source: Any, *, mmap: bool | None = None) -> Any:
             return torch.load(source, map_location="cpu", weights_only=True, mmap=mmap)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
         if code := _NEEDS_CODE.search(str(error)):
-            raise NeedsCodeError(
-                f"{file} holds more than tensors and plain data, and is not run"
-                f" ({code.group(1)}): save a state_dict, or convert it where you trust it"
-            ) from error
+            raise NeedsCodeError(file, code.group(1)) from error
         # torch puts advice around the reason.
         _, words, reason = str(error).rpartition("WeightsUnpickler error: ")
         reason = reason.strip().partition("\n")[0][:160] if words else short(error)
