@@ -185,8 +185,8 @@ CAUSES: dict[str, Cause] = {
         "torch 2.13, ProcessGroupNCCL.hpp",
     ),
     "threads": Cause(
-        "{ranks} ranks of a host with {name}={threads} use more threads than its {processors}"
-        " processors", "counted", ("export {name}={enough}",), "OpenMP specification", "high",
+        "{name}={threads} makes {all} threads on this host (local ranks: {ranks}, processors:"
+        " {processors})", "counted", ("export {name}={enough}",), "OpenMP specification", "high",
     ),
     "threads-unset": Cause(
         "{name} is not set: each of {ranks} ranks of a host starts {threads} threads, on"
@@ -345,13 +345,12 @@ def _flight_recorder(process: Process) -> Iterator[Finding]:
 
 def _threads(process: Process) -> Iterator[Finding]:
     """More threads than processors, of all ranks of the host together."""
-    if process.local_world < 2:
-        return
     given = _number((process.variables.get("OMP_NUM_THREADS") or "").split(",")[0]) or 0
     threads = given or process.processors
     enough = max(1, min(process.processors, process.of_host // process.local_world))
-    if threads * process.local_world > process.of_host and threads > enough:
-        facts = {"threads": threads, "ranks": process.local_world,
+    total = threads * process.local_world
+    if total > process.of_host and threads > enough:
+        facts = {"threads": threads, "all": total, "ranks": process.local_world,
                  "processors": process.of_host, "enough": enough}  # fmt: skip
         yield _found("threads" if given else "threads-unset", "OMP_NUM_THREADS", **facts)
 
