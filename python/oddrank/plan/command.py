@@ -208,7 +208,7 @@ def dp(
     count = formulas.data_parallel(gpus, tp, pp, cp)
     rows = [
         Row("dp", "replicas (DP)", count, "", "GPUs / (TP x PP x CP)"),
-        Row("gbs_multiple", "global batch size", mbs * count, "samples", "multiple of MBS x DP"),
+        Row("gbs_multiple", "GBS is a multiple of", mbs * count, "samples", "MBS x DP"),
     ]
     if gbs is not None:
         micro = formulas.microbatches(gbs, mbs, count)
