@@ -185,6 +185,11 @@ def test_without_the_mark(ranks):
     pass
 
 
+@pytest.mark.ranks(2, dead_line=4)
+def test_unknown_argument(ranks):
+    pass
+
+
 @pytest.mark.ranks(2)
 class TestClass:
     def setup_method(self):

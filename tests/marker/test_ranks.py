@@ -131,7 +131,8 @@ SAID = {
     "test_prints_much": ("failure", ""),
     "test_async": ("failure", "", "async def functions are not natively supported"),
     "test_no_rank": ("failure", "", r"write ranks\(4\) or ranks\(4, deadline=60, fresh=True\)"),
-    "test_without_the_mark": ("error", "", r"mark the test: @pytest.mark.ranks\(2\)"),
+    "test_without_the_mark": ("error", "", r"mark the test with a number of ranks: @pytest"),
+    "test_unknown_argument": ("error", "", "unknown argument dead_line in @pytest.mark.ranks: it"),
     "TestUnittest.test_fails": ("failure", "rank 1.* raised AssertionError: 1 != 0, at test_fails"),
     "test_rank_1_sleeps":
         ("failure", r"rank 1 did not end within 8 s: in test_rank_1_sleeps \(", "rank 0: passed",

@@ -16,6 +16,7 @@ import pytest
 
 _DEADLINE = 60.0
 _MOST_RANKS = 1024
+_KNOWN = ("n", "deadline", "fresh")
 _LONGER = 60.0  # seconds: torch gives up that long after the deadline, so the verdict comes first
 
 
@@ -73,7 +74,12 @@ def _torch_distributed(what: str) -> Any:
 def ranks(request: pytest.FixtureRequest) -> Ranks:
     """This process's rank, world, device, store and folder, under @pytest.mark.ranks."""
     if HERE is None:
-        pytest.fail("mark the test: @pytest.mark.ranks(2) and so on", pytrace=False)
+        mark = request.node.get_closest_marker("ranks")
+        unknown = ", ".join(name for name in (mark.kwargs if mark else ()) if name not in _KNOWN)
+        text = "mark the test with a number of ranks: @pytest.mark.ranks(2)"
+        if unknown:
+            text = f"unknown argument {unknown} in @pytest.mark.ranks: it takes {', '.join(_KNOWN)}"
+        pytest.fail(text, pytrace=False)
     return HERE
 
 
@@ -125,7 +131,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def _is_ours(mark: pytest.Mark) -> bool:
     """Returns whether a mark has the form of ours; warns once of another, also under -W error."""
-    known = {"n", "deadline", "fresh"}.issuperset(mark.kwargs) and len(mark.args) < 3
+    known = {*_KNOWN}.issuperset(mark.kwargs) and len(mark.args) < 3
     if known and isinstance(next(iter(mark.args), mark.kwargs.get("n")), int):
         return True
     if not _warned:
@@ -155,12 +161,7 @@ def _run(item: pytest.Function, mark: pytest.Mark) -> None:
 
 
 def _arguments(
-    item: pytest.Function,
-    n: Any = None,
-    deadline: Any = None,
-    *more: object,
-    fresh: Any = None,
-    **other: object,
+    item: pytest.Function, n: Any, deadline: Any = None, *, fresh: Any = None
 ) -> tuple[int, float, bool]:
     """Checks the arguments of the marker. Returns ranks, deadline, and whether they are fresh."""
     if fresh is None:
@@ -169,9 +170,9 @@ def _arguments(
         deadline = item.config.getini("ranks_deadline")
         with suppress(ValueError):
             deadline = float(deadline)
-    good_count = isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= _MOST_RANKS
+    good_count = not isinstance(n, bool) and 1 <= n <= _MOST_RANKS
     good_deadline = isinstance(deadline, int | float) and 0 < deadline < 1e7
-    if more or other or not good_count or not good_deadline or not isinstance(fresh, bool):
+    if not good_count or not good_deadline or not isinstance(fresh, bool):
         pytest.fail(
             f"@pytest.mark.ranks: write ranks(4) or ranks(4, deadline={_DEADLINE:g}, fresh=True),"
             f" with 1 to {_MOST_RANKS} ranks and seconds above 0",
