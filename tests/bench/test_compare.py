@@ -215,7 +215,9 @@ def test_bad_options_and_files_are_refused_in_one_line(run, tmp_path, golden):
         code, out, err = run(a, report(large) if a == report(large) else one, *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1), arguments
         said.append(err)
-    golden("".join(said).replace(str(tmp_path), "FOLDER"))
+    done = typed("bench", "compare", *[write(tmp_path / "a.json", one)] * 2)
+    assert (done.returncode, done.stdout) == (2, "")
+    golden("".join([*said, done.stderr]).replace(str(tmp_path), "FOLDER"))
 
 
 def test_names_that_are_not_ours_move_no_cursor(run):

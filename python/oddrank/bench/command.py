@@ -1,5 +1,6 @@
 """`oddrank bench`: run and pairs measure; compare and plot read the reports of both."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -239,6 +240,8 @@ def compare(  # noqa: PLR0917 (click passes them by name)
     Exit codes: 0 healthy; 1 odd or unknown; 2 not readable, or different worlds; 3 incomplete.
     """
     one, other = comparison.read(a), comparison.read(b)
+    if os.path.samefile(a, b):
+        raise OddrankError(f"{a} and {b} are the same file: give the reports of two runs")
     found = comparison.compare_runs(one, other, within=within, force=force)
     made = comparison.report(found, one, other)
     stream = sys.stderr if json_path == "-" else sys.stdout
