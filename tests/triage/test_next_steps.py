@@ -94,7 +94,7 @@ ROWS = {
     "keeps the gil": (suspect("gil-held"), [], ["gil-held"]),
     "keeps the gil, recorded": (suspect("gil-held"), [RECORD], ["oddrank trace where", "gil-held"]),
     "a loop": (suspect("infinite-loop"), [], ["oddrank run"]),
-    "a loop, recorded": (suspect("infinite-loop"), [RECORD], ["oddrank trace where"]),
+    "a loop, recorded": (suspect("infinite-loop"), [RECORD], ["tail"]),
     "slow": (suspect("moving"), [], ["oddrank run"]),
     "raised": (died("exception", "ValueError: 3"), [], ["alone"]),
     "locks in two orders": (suspect("deadlock"), [], ["deadlock"]),

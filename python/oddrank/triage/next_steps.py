@@ -83,8 +83,8 @@ FIRST: tuple[Step, ...] = (
          "take the stacks again after a minute, into other files, and give both to oddrank triage"),
     Step("places", lambda c: bool(c.places),
          "look at {places}: what differs between the ranks: a branch, a loop's end, a shape?"),
-    Step("oddrank trace where", lambda c: c.recorded and c.suspect.cause.about == "stack",
-         _WHERE),
+    Step("oddrank trace where", lambda c: c.recorded and c.suspect.cause.about == "stack"
+         and c.suspect.cause is not causes.INFINITE_LOOP, _WHERE),
 )  # fmt: skip
 STEPS: tuple[Step, ...] = (
     Step("/dev/shm", lambda c: c.says("bus error", "shared memory") or c.signal == signal.SIGBUS,
@@ -145,7 +145,8 @@ STEPS: tuple[Step, ...] = (
     Step("core", lambda c: c.signal in _CRASH_SIGNALS and not c.has_stack
          and c.suspect.rule != "sizes-differ" and c.suspect.cause is not causes.DEVICE,
          "ulimit -c unlimited, then pystack core CORE --native  (or gdb's thread apply all bt)"),
-    Step("tail", lambda c: c.recorded and c.ended in ("exception", "exit"),
+    Step("tail", lambda c: c.recorded
+         and (c.ended in ("exception", "exit") or c.suspect.cause is causes.INFINITE_LOOP),
          "oddrank trace tail {record}  (on {host}: the lines that it ran last)"),
     Step("kubectl", lambda c: c.words.startswith("pod "),
          "kubectl describe pod {pod}; kubectl logs {pod} --previous"),

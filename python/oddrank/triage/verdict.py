@@ -89,8 +89,8 @@ def _add(found: list[Suspect], new: Suspect, view: View, what: str = "") -> list
     if is_weak and not supported and (new.rule != "told-to-end" or named):
         supported = found[:1]
         if about == "end" and supported and supported[0].cause.about == "end":  # a rival
-            first = replace(found[0], against=(*found[0].against, *new.support[:1]))
-            found, supported, new = [first, *found[1:]], [first], replace(new, support=())
+            supported = [replace(found[0], against=(*found[0].against, *new.support[:1]))]
+            found, new = [*supported, *found[1:]], replace(new, support=())
     if supported:
         return [_supported(s, new.support) if s in supported else s for s in found]
     if about == "device":
