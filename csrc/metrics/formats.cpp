@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "logs/raw_text.hpp"
+#include "logs/timestamps.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::metrics {
 namespace {
@@ -164,11 +166,7 @@ void take(const Field& field, std::string_view& text, Row& row, int& weight) {
 
 // Reads a line of Megatron-LM's straggler detector.
 bool read_ranked(std::string_view text, Row& row) {
-  static const Pattern pattern = [] {
-    Pattern made;
-    made.parse("MnEtpt/Rnk: {slow_share}TF/{slow_rank}MxEtpt/Rnk: {tflops}");
-    return made;
-  }();
+  static const Pattern pattern("MnEtpt/Rnk: {slow_share}TF/{slow_rank}MxEtpt/Rnk: {tflops}");
   Row found;
   if (pattern.read(text, found) == kNowhere) return false;
   const double rank = found[kSlowRank], slowest = found[kSlowShare];
@@ -326,22 +324,25 @@ Found read_fields(std::string_view text, Row& row) {
   return found;
 }
 
-bool Pattern::parse(std::string_view text) {
-  parts_.clear();
-  while (true) {
-    const std::size_t open = text.find('{');
-    const std::size_t close = text.find('}', std::min(open, text.size()));
-    if (close == kNowhere) return !parts_.empty();
-    const auto* const name = std::find(kColumnNames.begin(), kColumnNames.end(),
-                                       text.substr(open + 1, close - open - 1));
-    if (name == kColumnNames.end()) return false;
-    parts_.emplace_back(text.substr(0, open), static_cast<Column>(name - kColumnNames.begin()));
+Pattern::Pattern(std::string_view text) {
+  const std::string whole(text);
+  std::string unknown;
+  std::size_t open = 0, close = 0;
+  while ((open = text.find('{')) != kNowhere && (close = text.find('}', open)) != kNowhere) {
+    const std::string_view name = text.substr(open + 1, close - open - 1);
+    const auto* const found = std::find(kColumnNames.begin(), kColumnNames.end(), name);
+    if (found == kColumnNames.end()) unknown.append(unknown.empty() ? "" : ", ").append(name);
+    parts_.emplace_back(text.substr(0, open), static_cast<Column>(found - kColumnNames.begin()));
     text.remove_prefix(close + 1);
   }
 }
 
 std::size_t Pattern::read(std::string_view line, Row& row) const {
   std::size_t begin = kNowhere;
+  if (!parts_.empty() && unknown.empty()) return;
+  throw Error("the pattern '" + whole + "' has " +
+              (parts_.empty() ? "no names" : "unknown names: " + unknown) +
+              "; the known ones, as in 'it#{iteration} L={loss}': " + std::string(kColumnText));
   std::string_view rest = line;
   for (const auto& [before, column] : parts_) {
     const std::size_t at = rest.find(before);

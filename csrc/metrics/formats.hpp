@@ -51,8 +51,9 @@ bool says(const Row& row);
 // A line that users describe: "it#{iteration} L={loss}".
 class Pattern {
  public:
-  // Returns whether the text is one. Unknown names of columns are not.
-  bool parse(std::string_view text);
+  Pattern() = default;
+  // Throws Error if the text names no column, or an unknown one.
+  explicit Pattern(std::string_view text);
   bool empty() const { return parts_.empty(); }
   // Returns where the line begins to fit; npos if it does not.
   std::size_t read(std::string_view line, Row& row) const;

@@ -3,16 +3,10 @@
 
 #include <charconv>
 
-#include "os/error.hpp"
-
 namespace oddrank::metrics {
 
 Job::Job(const std::vector<std::int64_t>& references_ns, const Limits& limits) : limits_(limits) {
-  Pattern pattern;
-  if (!limits.pattern.empty() && !pattern.parse(limits.pattern)) {
-    throw Error("the pattern '" + limits.pattern +
-                "' is none: give text with names of --csv's columns, as 'it#{iteration} L={loss}'");
-  }
+  const Pattern pattern = limits.pattern.empty() ? Pattern() : Pattern(limits.pattern);
   for (std::size_t file = 0; file < references_ns.size(); ++file) {
     files_.push_back({Reader(static_cast<std::uint16_t>(file), references_ns[file], pattern), {}});
   }

@@ -24,11 +24,11 @@ enum Column : std::uint8_t {
 // clang-format on
 
 // As --csv and --pattern name them.
-inline constexpr auto kColumnNames = split<kColumns>(
+inline constexpr std::string_view kColumnText =
     "iteration total epoch time step_seconds loss grad_norm learning_rate tokens samples batch "
-    "tflops "
-    "tokens_per_second samples_per_second mfu loss_scale skipped nan sequence slow_share "
-    "slow_rank");
+    "tflops tokens_per_second samples_per_second mfu loss_scale skipped nan sequence slow_share "
+    "slow_rank";
+inline constexpr auto kColumnNames = split<kColumns>(kColumnText);
 
 inline constexpr auto kNowhere = std::string_view::npos;
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();

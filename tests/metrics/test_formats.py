@@ -59,6 +59,11 @@ def test_other_lines_are_described_by_a_pattern():
         ("7", "99", "2.5"), ("8", "99", None),
     ]  # fmt: skip
     assert nans == ["loss_is_nan"]
-    for wrong in ("L=", "{iter}", "{loss"):
-        with pytest.raises(OddrankError):
+    unknown = "unknown names: step, seconds"
+    for wrong, said in (
+        ("L=", "no names"),
+        ("{loss", "no names"),
+        ("{step}{loss}{seconds}", unknown),
+    ):
+        with pytest.raises(OddrankError, match=f"{said}; the known ones.*: iteration total epoch"):
             rows("", wrong)
