@@ -36,21 +36,21 @@ constexpr Field kFields[] = {
     {"number of skipped iterations", kSkipped},
     {"number of nan iterations", kNan},
     {"elapsed time per iteration (ms)|time_per_iteration_ms", kStepSeconds, 1, 1e-3},
-    {"elapsed_time_per_iteration_ms|ms", kStepSeconds, 1, 1e-3},
+    {"elapsed_time_per_iteration_ms|ms|step_time_ms|iter_time_ms|dt_ms", kStepSeconds, 1, 1e-3},
     {"elapsed time per iteration (s)|train_step_timing in s|iter time (s)", kStepSeconds},
-    {"timing_s/step|perf/time_per_step|iteration-time", kStepSeconds},
+    {"timing_s/step|perf/time_per_step|iteration-time|step_seconds", kStepSeconds},
     {"time|dt", kStepSeconds, 1, 0},
-    {"dt/mean", kStepSeconds, 2},
+    {"dt/mean|step_time|step_time_s|iter_time|time/step|sec_per_step", kStepSeconds, 2, 0},
     {"it/sec", kStepSeconds, 1, -1},
-    {"elapsed_time", kTime},
+    {"elapsed_time|_runtime|run_seconds|timestamp|_timestamp", kTime},
     {"throughput per gpu (tflop/s/gpu)|tflops|tflops_per_gpu|model_tflops_per_gpu", kTflops},
     {"approx flops per gpu", kTflops},
-    {"tps|wps|tok/s|tok/sec|tokens/sec|tokens_per_sec_per_gpu", kTokensPerSecond},
+    {"tps|wps|tok/s|tok/sec|tokens/sec|tokens_per_second|tokens_per_sec_per_gpu", kTokensPerSecond},
     {"tokens per gpu per second (tgs)|tokens per second per gpu (tok/s/gpu)", kTokensPerSecond},
     {"perf/throughput|throughput/device/tokens_per_second|throughput/device/tps", kTokensPerSecond},
     {"train throughput/device/tokens_per_sec", kTokensPerSecond},
     {"tokens_per_sec", kTokensPerSecond, 2},
-    {"samples per second|samples/sec|sps", kSamplesPerSecond},
+    {"samples per second|samples/sec|samples_per_second|sps", kSamplesPerSecond},
     {"mfu|bf16_mfu", kMfu, 1, 1e-2},
 };
 
@@ -139,11 +139,14 @@ double take_thousands(std::string_view& text) {
 // Takes the value of a field: a number with its unit; of iterations also "/ 100", their total.
 void take(const Field& field, std::string_view& text, Row& row, int& weight) {
   double value = 0;
-  if (field.column == kTime) {
-    if (take_duration(text, value)) row[kTime] = value;
+  const bool of_clock = field.column == kTime, may_be_date = of_clock || field.scale == 0;
+  const auto date = may_be_date ? logs::take_iso(text) : std::nullopt;
+  if (date) value = static_cast<double>(date->ns) * 1e-9;
+  if (!date && !(of_clock ? take_duration(text, value) : take_number(text, value))) return;
+  if (of_clock || (may_be_date && value >= kLeastDate && value < kMostDate)) {
+    if (!(row[kTime] >= value)) row[kTime] = value;  // a date takes the place of a duration
     return;
   }
-  if (!take_number(text, value)) return;
   value *= take_thousands(text);
   double scale = field.scale;
   if (scale == 0) scale = text.starts_with("ms") ? 1e-3 : text.starts_with("us") ? 1e-6 : 1;
@@ -236,7 +239,7 @@ bool take_duration(std::string_view& text, double& seconds) {
   double sum = 0;
   double clock = 0;  // in 1:02:03, the part before the last colon
   double part = 0;
-  while (take_number(rest, part) && part >= 0 && part < kLeastDate) {
+  while (take_number(rest, part) && part >= 0 && part < kMostDate) {
     text = rest;
     if (rest.starts_with(':')) {
       clock = (clock + part) * 60;
@@ -298,7 +301,8 @@ Found read_fields(std::string_view text, Row& row) {
       if (field != nullptr && field->column == kIteration) field = nullptr;
     }
     if (field != nullptr) {
-      const bool first = found.begin == kNowhere && field->column != kEpoch;
+      const bool first =
+          found.begin == kNowhere && field->column != kEpoch && field->column != kTime;
       if (first) found.begin = start + (text.substr(start, at - start).find_first_not_of(' '));
       if (first && field->column == kIteration) {
         found.is_block = start > 0 && text[start - 1] == '[';
@@ -335,14 +339,14 @@ Pattern::Pattern(std::string_view text) {
     parts_.emplace_back(text.substr(0, open), static_cast<Column>(found - kColumnNames.begin()));
     text.remove_prefix(close + 1);
   }
-}
-
-std::size_t Pattern::read(std::string_view line, Row& row) const {
-  std::size_t begin = kNowhere;
   if (!parts_.empty() && unknown.empty()) return;
   throw Error("the pattern '" + whole + "' has " +
               (parts_.empty() ? "no names" : "unknown names: " + unknown) +
               "; the known ones, as in 'it#{iteration} L={loss}': " + std::string(kColumnText));
+}
+
+std::size_t Pattern::read(std::string_view line, Row& row) const {
+  std::size_t begin = kNowhere;
   std::string_view rest = line;
   for (const auto& [before, column] : parts_) {
     const std::size_t at = rest.find(before);

@@ -19,7 +19,7 @@ struct Field {
   std::string_view key;
   Column column;
   std::uint8_t weight = 1;  // takes the place of a number of less weight
-  double scale = 1;  // to the column's unit; 0: the unit stands behind it (ms); below 0: inverse
+  double scale = 1;         // 0: the unit stands behind it (ms), or it is a date; below 0: inverse
 };
 
 // A word of lines on the job's work between two iterations.

@@ -33,7 +33,7 @@ inline constexpr auto kColumnNames = split<kColumns>(kColumnText);
 inline constexpr auto kNowhere = std::string_view::npos;
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 // Smaller times are seconds since the training began: no training takes three years.
-inline constexpr double kLeastDate = 1e8;
+inline constexpr double kLeastDate = 1e8, kMostDate = 1e11;
 
 struct Row {
   // step: the numbers of an iteration. straggler: of the ranks, without an iteration. The others
