@@ -102,7 +102,7 @@ class _Row(NamedTuple):
 
 
 def _change(subject: str) -> str:
-    return subject + " {rose} from {level} to {value}{unit} {when}, and {end}"
+    return subject + " {rose} from {level} to {value}{unit} from iteration {first} on, and {end}"
 
 
 _SINCE = "{rows} since then, compared with {known} before"
@@ -155,7 +155,6 @@ _TABLE = {
 def _told(s: Suspect, unit: str) -> dict[str, Any]:
     """Returns what the texts of the table name."""
     slowly = " slowly" if s["shape"] == "drift" else ""
-    is_peak = s["shape"] == "spike" and s["kind"] == "loss-spike" and s["until"] is not None
     over, lasts = _TABLE[s["kind"]].end
     ranks = ranks_text(s["ranks"]) if s["ranks"] else "one of the ranks"
     if s["kind"] == "disagree":
@@ -169,8 +168,6 @@ def _told(s: Suspect, unit: str) -> dict[str, Any]:
         "iterations": counted(s["count"], "iteration"), "count": s["count"], "share": s["share"],
         "rose": f"fell{slowly} by {s['share']:.1%}" if s["kind"] == "slower" else f"rose{slowly}",
         "unit": f" {unit}" if s["kind"] == "slower" else "",
-        "when": f"at iteration {_whole(s['at'])}" if is_peak
-        else f"from iteration {_whole(s['first'])} on",
         "came": "no iteration has come" if s["until"] is None else "nothing came",
         "seconds": duration(s["seconds"] or 0.0), "usual": duration(s["level"] or 0.0),
         "end": lasts if s["until"] is None else f"{over} at iteration {_whole(s['until'])}",

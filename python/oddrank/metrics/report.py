@@ -100,7 +100,7 @@ def _why(figures: Mapping[str, Any], paths: Sequence[str]) -> str:
             f"no line of {logs} has numbers of a training in a known format: give the log of the"
             " rank that prints loss and iteration, or say with --pattern what its lines look like"
         )
-    done = f"{counted(rows, 'iteration')} of {logs}"
+    done = f"{counted(rows, 'row')} of {logs}, up to iteration {figures['last']['iteration']:.0f}"
     if rows < _LEAST:
         return f"read: {done}; too few to judge by, which takes {_LEAST}"
     many = f"read: {done}; {counted(figures['restarts'], 'restart')}"
