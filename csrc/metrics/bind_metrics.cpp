@@ -36,8 +36,7 @@ py::dict to_dict(const metrics::Figures& figures) {
        "lost_seconds"_k = spent.down + spent.again, "down_seconds"_k = spent.down,
        "first_time"_k = date_or_none(figures.first_time), "pace"_k = number_or_none(figures.pace),
        "pauses"_k = figures.pauses, "speed"_k = number_or_none(figures.speed),
-       "speed_before"_k = number_or_none(figures.speed_before),
-       "speed_unit"_k = figures.speed_unit});
+       "speed_kept"_k = figures.speed_kept, "speed_unit"_k = figures.speed_unit});
   add(made, {"spent"_k = dict_of({"all"_k = spent.all, "restarts"_k = spent.down,
                                   "iterations done again"_k = spent.again,
                                   "stalls"_k = spent.stalls, "pauses"_k = spent.pauses,

@@ -47,12 +47,9 @@ void Job::take(File& file) {
 }
 
 std::ptrdiff_t Job::wanted() const {
-  for (std::size_t index = 0; index < files_.size(); ++index) {
-    if (files_[index].rows.empty() && !files_[index].ended) {
-      return static_cast<std::ptrdiff_t>(index);
-    }
-  }
-  return -1;
+  const auto waits = [](const File& file) { return file.rows.empty() && !file.ended; };
+  const auto found = std::find_if(files_.begin(), files_.end(), waits);
+  return found == files_.end() ? -1 : found - files_.begin();
 }
 
 // Seconds since a run began order nothing: each run counts them anew.

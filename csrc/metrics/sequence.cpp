@@ -57,11 +57,9 @@ void Sequence::count_on(Row& row) {
 }
 
 Sequence::Place Sequence::place_of(const Row& row) {
-  if (!started_) return Place::next;
   const double at = row[kIteration];
   const double last = step_.row[kIteration];
-  if (at > last) return Place::next;
-  if (sign(Row::Kind::start)) return Place::next;
+  if (!started_ || at > last || sign(Row::Kind::start)) return Place::next;
   const double gap = row[kTime] - step_.row[kTime];
   const bool waited = gap > std::max(5 * pace_, 30.0);  // false where a time is not known
   if (at == last) return waited ? Place::next : Place::same;

@@ -63,7 +63,7 @@ void Series::reset() {
   deviations_.clear();
   last_.clear();
   linear_ = open_ = adopted_ = false;
-  level_ = noise_ = returned_ = excess_ = 0;
+  level_ = noise_ = earlier_ = returned_ = excess_ = 0;
   seen_ = 0;
 }
 
@@ -134,17 +134,19 @@ Series::Event Series::add(double value, double iteration, double first, bool bri
 bool Series::judge_rows(const Value& row, std::size_t few) {
   push_bounded(last_, row, kMore);
   const double newest = row.value - level_;
+  // The first of 8 rows have become noise by the last.
+  const double noise = few == kMore && earlier_ > 0 ? std::min(noise_, earlier_) : noise_;
   const std::size_t least_rows = std::min(few, last_.size());
   std::array<double, kMore> excesses{};
   for (std::size_t i = 0; i < least_rows; ++i) {
     excesses[i] = last_[last_.size() - 1 - i].value - level_;
   }
   std::sort(excesses.begin(), excesses.begin() + static_cast<std::ptrdiff_t>(least_rows));
-  const bool full = least_rows == few && excesses[0] > kLine * noise_;
+  const bool full = least_rows == few && excesses[0] > kLine * noise;
   const double excess = full ? excesses[few / 2] : 0;
   const double least = linear_ ? 0 : limits_.few;
   const double doubt = rows_.size() < kLevelRows ? 2 : 1;  // few rows show little of a level
-  const double limit = doubt * std::max({least, kBeyond * noise_, kAgain * returned_});
+  const double limit = doubt * std::max({least, kBeyond * noise, kAgain * returned_});
   const bool alone = limits_.one > 0 && !linear_ &&
                      newest > std::max({limits_.one, kAlone * noise_, 2 * returned_});
   if (excess > limit || alone) {
@@ -296,7 +298,7 @@ void Series::refresh() {
   }
   const double middle = median_of(values);
   for (double& value : values) value = std::abs(value - middle);
-  noise_ = noise_of(values);
+  earlier_ = std::exchange(noise_, noise_of(values));
 }
 
 }  // namespace oddrank::metrics

@@ -99,9 +99,9 @@ class Series {
   std::deque<double> deviations_;  // from the level at that time
   std::deque<Value> last_;         // rows that are judged by themselves
   bool linear_ = false;
-  double unit_ = 1;   // unit of the linear scale
-  double level_ = 0;  // median of the last rows
-  double noise_ = 0;
+  double unit_ = 1;                 // unit of the linear scale
+  double level_ = 0;                // median of the last rows
+  double noise_ = 0, earlier_ = 0;  // earlier_: the noise 8 rows or more ago
   double returned_ = 0;
   double excess_ = 0;
   std::uint64_t seen_ = 0;  // rows that the level was learned from

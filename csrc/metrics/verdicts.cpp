@@ -50,11 +50,8 @@ void Verdicts::add(const Step& step) {
   const double at = row[kIteration];
   const double gap = row[kTime] - last_step_.row[kTime];  // NaN where a time is not known
   const double iterations = at - step.before;
-  if (step.restarted) {
-    judge_restart(step, gap);
-  } else if (iterations > 0 && !(iterations >= interval_)) {
-    interval_ = iterations;
-  }
+  if (step.restarted) judge_restart(step, gap);
+  if (!step.restarted && iterations > 0 && !(iterations >= interval_)) interval_ = iterations;
   judge_numbers(step);
   if (row.has(kLoss) || row.loss_is_nan || row[kNan] > 0) loss_.see(figures_.rows);
   if (row.has(kGradNorm) || row.grad_is_nan) grad_.see(figures_.rows);
@@ -71,6 +68,12 @@ void Verdicts::add(const Step& step) {
     if (is_long && !recent_.empty() && recent_.back().is_long) pause = {};
     const Speed speed = speed_of(row, iterations, gap);
     push_bounded(recent_, {iterations, row[kStepSeconds], gap, pause, is_long, speed}, kRecent);
+    // Compares the first rows after a restart with those right before it.
+    if (run_rows_ == kLast && figures().speed_unit == before_.unit) {
+      const double share = figures().speed / before_.value;
+      figures_.speed_kept = std::min(figures_.speed_kept, share);
+      if (std::abs(share - 1) < kSpeedLimits.few && speed_.open == nullptr) speed_ = known_;
+    }
   }
   ++run_rows_;
   if (row.has(kTime) && std::isnan(figures_.first_time)) figures_.first_time = row[kTime];
@@ -345,16 +348,17 @@ void Verdicts::judge_restart(const Step& step, double gap) {
     made->seconds = again + down;
     made->value = down;
   }
-  run_rows_ = 0;
+  const std::size_t rows = std::exchange(run_rows_, 0);
   // Compares repeated work with the rows before it.
   for (Watched* each : {&loss_, &grad_}) {
     each->series.rewind(step.row[kIteration]);
     each->open = nullptr;
   }
   if (speed_of(step.row, 1, kUnknown).unit == kOfOneGpu) return;
-  const Figures now = figures();
-  if (!(now.speed_unit == before_.unit && now.speed <= before_.value)) {
+  if (rows > kLast) {
+    const Figures now = figures();
     before_ = {now.speed_unit, now.speed};
+    known_ = speed_;
   }
   speed_.reset();
   spell_ = {};
@@ -381,7 +385,6 @@ Figures Verdicts::figures() const {
     return row.speed.unit == made.speed_unit ? row.speed.value : kUnknown;
   });
   if (made.speed_unit.ends_with("clock")) made.speed = 1 / pace_by_clock();
-  if (made.speed_unit == before_.unit) made.speed_before = before_.value;
   double iterations = 0, seconds = 0;
   std::size_t count = 0;
   for (const Entry& row : recent_) {

@@ -58,11 +58,11 @@ struct Figures {
   double lost_iterations = 0;
   Spent spent;
   double first_time = kUnknown;
-  Row last;                        // the newest number of each column; a loss that is NaN has none
-  double pace = kUnknown;          // seconds of an iteration, of the last rows
-  double pauses = 0;               // seconds of an iteration that pauses add
-  double speed = kUnknown;         // speed of the last rows
-  double speed_before = kUnknown;  // a restart, the best one, if nothing is compared with it
+  Row last;                 // the newest number of each column; a loss that is NaN has none
+  double pace = kUnknown;   // seconds of an iteration, of the last rows
+  double pauses = 0;        // seconds of an iteration that pauses add
+  double speed = kUnknown;  // speed of the last rows
+  double speed_kept = 1;    // the least share of it that a restart left
   std::string_view speed_unit;
 };
 
@@ -151,7 +151,8 @@ class Verdicts {
   double interval_ = kUnknown;
   std::size_t run_rows_ = 0;  // since the last start
   std::string_view unit_;
-  Speed before_;                // restarts, the best one
+  Speed before_;                // right before the last restart
+  Watched known_ = speed_;      // as it was then
   double above_zero_ = 0;       // the last loss that was not 0
   bool zero_is_usual_ = false;  // this loss was 0 now and then
   bool had_grad_ = false;

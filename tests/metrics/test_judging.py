@@ -218,7 +218,7 @@ def test_what_was_not_judged_is_said():
         (titan(1, 300) + [f"step: {n}  loss:  2.5" for n in range(300, 400)], "incomplete",
          "no throughput in the last 100 of them"),
         ([*titan(1, 300), "Resuming training from x", *titan(300, 400, tps=500)], "healthy",
-         "throughput is 50% of that before a restart, which is not judged"),
+         "throughput right after a restart was 50% of that right before it, which is not judged"),
         ([*titan(1, 300), "Resuming training from x", *titan(300, 400)], "healthy", ""),
         ([text for n in range(1, 400) for text in
           (line(n, None), *([line(n)] if n % 50 == 0 else []))], "healthy", ""),
@@ -227,6 +227,26 @@ def test_what_was_not_judged_is_said():
         assert made.verdict == verdict
         assert said in made.why
         assert said or not any(word in made.why for word in ("no loss", "GPUs")), made.why
+
+
+def stepped(*parts, every=1):
+    """Returns lines of iterations. parts: first and last one, and seconds of each."""
+    return [line(n, loss + n % 3 / 100, **{STEP: 1000 * seconds * (1 + n * 7 % 11 / 2000)})
+            for loss, (first, last, seconds) in zip((2.5, 2.501, 2.501), parts, strict=True)
+            for n in range(first, last, every)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("parts", "every"), [
+    ([(1, 1711, 4), (1001, 3000, 4), (3000, 4000, 6)], 1),  # long after the restart
+    ([(1, 171, 4), (101, 300, 4), (300, 600, 8)], 1),
+    ([(10, 180, 4), (100, 300, 4), (300, 600, 8)], 10),  # few rows after it
+])  # fmt: skip
+def test_a_drop_in_a_run_is_a_finding_and_is_not_held_against_its_start(parts, every):
+    made = report.made(judged(stepped(*parts, every=every)), ["log"])
+    what = {each.cause: each.what for each in made.findings}
+    assert what.keys() == {"slower", "restart"}
+    assert f"from iteration {parts[-1][0]} on" in what["slower"]
+    assert "GPUs" not in made.why
 
 
 def test_losses_of_ranks_that_differ_by_design_are_judged_by_their_mean():

@@ -107,10 +107,10 @@ def _why(figures: Mapping[str, Any], paths: Sequence[str]) -> str:
     good = _goodput(figures)
     if good["share"] is not None:
         many += f"; goodput {good['share']:.0%} of {duration(good['total_s'])}"
-    if (figures["speed"] or 0) < _SLOWER * (figures["speed_before"] or 0):
+    if figures["speed_kept"] < _SLOWER:
         many += (
-            f"; throughput is {figures['speed'] / figures['speed_before']:.0%} of that before a"
-            " restart, which is not judged: the number of GPUs may be another"
+            f"; throughput right after a restart was {figures['speed_kept']:.0%} of that right"
+            " before it, which is not judged: the number of GPUs may be another"
         )
     return many
 
