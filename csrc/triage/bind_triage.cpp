@@ -156,10 +156,10 @@ void bind_triage(py::module_& m) {
       progress.push_back({rank, group, on_host, whole, enqueued, completed, {}});
       for (const auto& [seq, peer, nth, since, is_send, needs_all, started] : open) {
         progress.back().open.push_back(
-            {rank, group, on_host, seq, peer, nth, since, peer && is_send, needs_all, started});
+            {rank, group, on_host, seq, peer, nth, since, is_send, needs_all, started});
       }
     }
-    const triage::WaitGraph graph = triage::wait_graph(progress, std::move(groups));
+    const auto graph = without_gil([&] { return triage::wait_graph(progress, std::move(groups)); });
     py::list places;
     for (const triage::WaitPlace& one : graph.places) {
       append(places, {one.call, py::cast(one.calls), py::cast(one.missing), py::cast(one.elsewhere),

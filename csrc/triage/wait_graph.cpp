@@ -10,8 +10,9 @@ namespace {
 
 using Calls = std::vector<std::size_t>;  // their numbers
 constexpr double kBatch = 0.0005;        // messages issued within so many seconds run at once
+constexpr std::int64_t kNowhere = -2;
 
-// Returns the oldest open call of all members: not a message. Null: there is none.
+// Returns the oldest open collective. Null: there is none.
 const OpenCall* oldest(const RankProgress& one) {
   const auto found =
       std::ranges::find_if(one.open, [](const OpenCall& call) { return !call.peer; });
@@ -19,19 +20,18 @@ const OpenCall* oldest(const RankProgress& one) {
 }
 
 // Returns how far a rank has come: twice the number of the call in which it is or which it has not
-// entered, and one more if it is inside. Empty: the source is mute.
+// entered, and one more if it is inside; kNowhere without any call. Empty: the source is mute.
 Number front_of(const RankProgress& one) {
   if (const OpenCall* call = oldest(one); call != nullptr && call->seq) return 2 * *call->seq + 1;
   // Counters can't tell a call that was not entered from one that is being entered.
   if (const Number last = std::max(one.enqueued, one.completed)) return 2 * (*last + 1);
-  return one.whole && one.open.empty() ? Number(-2) : std::nullopt;
+  return one.whole && one.open.empty() ? Number(kNowhere) : std::nullopt;
 }
 
 class Builder {
  public:
   Builder(const std::vector<RankProgress>& progress, std::vector<std::vector<std::int64_t>> groups)
       : progress_(progress), members_(std::move(groups)), of_group_(members_.size()) {
-    for (auto& members : members_) std::ranges::sort(members);
     for (std::size_t i = 0; i < progress.size(); ++i) {
       of_group_.at(progress[i].group).push_back(i);
       fronts_.push_back(front_of(progress[i]));
@@ -181,7 +181,7 @@ class Builder {
   }
 
   const std::vector<RankProgress>& progress_;
-  std::vector<std::vector<std::int64_t>> members_;  // of each group, sorted
+  std::vector<std::vector<std::int64_t>> members_;  // of each group
   std::vector<std::vector<std::size_t>> of_group_;  // indexes of progress
   std::vector<Number> fronts_;                      // of each progress
   std::vector<const OpenCall*> calls_;

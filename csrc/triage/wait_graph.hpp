@@ -35,18 +35,18 @@ struct OpenCall {
 struct RankProgress {
   std::int64_t rank;
   std::size_t group;
-  bool on_host;  // as of its calls
+  bool on_host;  // the same as in its calls
   bool whole;    // the source shows all open calls
   Number enqueued, completed;
   std::vector<OpenCall> open;
 };
 
-// A call in which ranks stand, and for whom they wait there. A message has one rank alone.
+// A call in which ranks stand, and for whom they wait there. The place of a message has one rank.
 struct WaitPlace {
-  std::size_t call;                           // calls count through all progress
+  std::size_t call;  // index among all open calls; of an unmet message, that of the first unmet one
   std::map<std::int64_t, std::size_t> calls;  // the call as each rank here has issued it
   std::vector<std::int64_t> missing;          // have not issued it
-  std::vector<std::int64_t> elsewhere;        // have issued it; their GPUs are in an older call
+  std::vector<std::int64_t> elsewhere;        // in an older call, as far as is known
   std::vector<std::int64_t> unheard;          // left no word of the group, and may lack as well
 };
 
@@ -58,7 +58,7 @@ struct WaitGraph {
   std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> unmet;
 };
 
-// Builds the graph of a job. progress: by rank. groups: the members of each.
+// Builds the graph of a job. progress: sorted by rank. groups: the members of each, sorted.
 WaitGraph wait_graph(const std::vector<RankProgress>& progress,
                      std::vector<std::vector<std::int64_t>> groups);
 

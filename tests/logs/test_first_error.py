@@ -64,6 +64,14 @@ ROWS = {
     "two logs with times, but for their tracebacks":
         (of_ranks([LOST.format(1), "ValueError: boom"], (8.9, 9)), 1, "unknown",
          [("own", [1]), ("lost", [0])]),
+    "an interrupt, and the peers that it cost":
+        ({"job.log": [*lost(0, 2, prefix=at(7, ",900")),
+                      *raised(1, "KeyboardInterrupt", at(7))]}, 1, "time",
+         [("interrupted", [1]), ("lost", [0, 2])]),
+    "ranks that were interrupted after an error":
+        ({f"rank_{rank}.log": raised(rank, error, "")
+          for rank, error in enumerate(("ValueError: a", *2 * ["KeyboardInterrupt"]))}, 1,
+         "unknown", [("own", [0]), ("interrupted", [1, 2])]),
     "equal failures of four logs":
         ({**FOUR, "rank_4.log": ["quiet"]}, 1, "line", [("own", [0, 1, 2, 3])]),
     "no failure": ({"job.log": [f"[rank0]: step {step}" for step in range(9)]}, 0, "line", []),

@@ -245,7 +245,7 @@ def test_a_drop_in_a_run_is_a_finding_and_is_not_held_against_its_start(parts, e
     made = report.made(judged(stepped(*parts, every=every)), ["log"])
     what = {each.cause: each.what for each in made.findings}
     assert what.keys() == {"slower", "restart"}
-    assert f"from iteration {parts[-1][0]} on" in what["slower"]
+    assert f"at iteration {parts[-1][0]} " in what["slower"]
     assert "GPUs" not in made.why
 
 

@@ -91,6 +91,8 @@ def test_who_is_waited_for_by_collectives(golden):
             ([inside(0, 5, group=ROWS[0]), done(1, 4, group=ROWS[0]), inside(1, 3, group=COLUMN),
               done(3, 2, group=COLUMN), inside(2, 5, group=ROWS[1]), done(3, 4, group=ROWS[1])],
              ("not-entered", (3,), 2)),
+        "a rank that its group lists twice is not absent":
+            (into(7, 0, 1, 2, 3, group=Group("0", (0, 1, 2, 3, 1))), ("unknown", (), 0)),
         "groups of one name and other ranks are not compared":
             ([inside(0, 90, group=ONE), done(1, 89, group=ONE), *into(3, 2, 3, group=OTHER)],
              ("not-entered", (1,), 2)),

@@ -30,10 +30,10 @@ Basis = Literal["time", "line", "unknown"]
 # Kind of a row -> its words in the list.
 _WHY = {
     "own": "", "unlike": "was sent another size than expected", "lost": "lost a peer",
-    "waited": "timed out waiting for others", "ended": "",
+    "waited": "timed out waiting for others", "interrupted": "", "ended": "",
 }  # fmt: skip
 # How far a row is from the cause: ranks lose a peer, one of them exits, the launcher ends the rest.
-_DISTANCE = {"own": 0, "unlike": 0, "lost": 1, "waited": 1, "ended": 2}
+_DISTANCE = {"own": 0, "unlike": 0, "lost": 1, "waited": 1, "interrupted": 1, "ended": 2}
 _MOST_TEXT = 300
 _MOST_EVIDENCE = 8
 
@@ -111,7 +111,7 @@ def _ends(ended: Sequence[ends.End], coarse: frozenset[Place]) -> Iterator[Said]
         text = timeline.death_text(best, several=len(group) > 1)[:_MOST_TEXT]
         if best.site and best.site[0].line is not None:
             text += f" at {place_text(best.site[0])}"
-        why = "own" if ends.is_interrupt(best) else first.why  # it follows from nothing
+        why = "interrupted" if ends.is_interrupt(best) else first.why
         yield Said(
             why, text, tuple(end.process for end in group), len(group),
             best.source, timed.time if timed else None,

@@ -79,6 +79,8 @@ def ranks(request: pytest.FixtureRequest) -> Ranks:
         text = "mark the test with a number of ranks: @pytest.mark.ranks(2)"
         if unknown:
             text = f"unknown argument {unknown} in @pytest.mark.ranks: it takes {', '.join(_KNOWN)}"
+        elif mark:
+            text = "@pytest.mark.ranks: write ranks(4) or ranks(4, deadline=60, fresh=True)"
         pytest.fail(text, pytrace=False)
     return HERE
 

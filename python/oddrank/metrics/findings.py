@@ -102,7 +102,7 @@ class _Row(NamedTuple):
 
 
 def _change(subject: str) -> str:
-    return subject + " {rose} from {level} to {value}{unit} from iteration {first} on, and {end}"
+    return subject + " {rose} at iteration {first} from {level} to {value}{unit}, and {end}"
 
 
 _SINCE = "{rows} since then, compared with {known} before"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from oddrank.finding import Condition, Who, ranks_text
 from oddrank.triage import timeline
 from oddrank.triage.facts import Death, Process, Source, Trouble
-from oddrank.triage.suspects import Cause, Point, Says, Suspect
+from oddrank.triage.suspects import Cause, Says, Suspect
 from oddrank.triage.view import View
 from oddrank.triage.words import (
     apart,
@@ -341,13 +341,6 @@ def _goes_on(suspect: Suspect, view: View) -> Suspect | None:
     return suspect if suspect.rests is not None and suspect.rests < JUST_NOW else None
 
 
-def _runs_on(suspect: Suspect, view: View) -> Suspect | None:
-    if _goes_on(suspect, view) is None:
-        return None
-    against = (*suspect.against, Point("it runs: long work would look the same"))
-    return replace(suspect, certainty=min(suspect.certainty, 1), against=against)
-
-
 def _goes_on_slowly(suspect: Suspect, view: View) -> Suspect | None:
     """From one look, slow work and an endless loop are the same: both run."""
     active = (view.activities[p] for p in suspect.processes if p in view.activities)
@@ -410,7 +403,7 @@ DEADLOCK = Cause("deadlock", "stack",
     ("take these locks in one order in all threads, or guard both places by one lock",),
     _holds_its_own_locks)
 INFINITE_LOOP = Cause("infinite-loop", "stack",
-    _stuck("[runs|run] on{in_leaf} and [does|do] not come to the next call"), fits=_runs_on)
+    _stuck("[runs|run] on{in_leaf} and [does|do] not come to the next call"), fits=_goes_on)
 HOST_STUCK = Cause("host-stuck", "stack", _host_stuck,
     fits=lambda s, view: s if s.cause.name == "not-entered" and s.leaf else None,
     drains_node=lambda suspect: suspect.rule == "held")

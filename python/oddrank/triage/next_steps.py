@@ -50,6 +50,10 @@ class Case:
         saved = [a.partition(":")[2] for a in self.advice if a.startswith("saved:")]
         self.saved = max(saved, default="")  # names begin with their time: the newest
         self.has_stack = any(t.process in own for s in view.stacks for t in s.threads)
+        # Whether its record shows the lines that it runs.
+        self.loops = cause is causes.INFINITE_LOOP and not any(
+            isinstance(fact, Activity) and fact.runs and fact.process in own for fact in view.facts
+        )
         self.has_kernel_log = any(t.kind in _GPU_KINDS or t.kind == "oom" for t in view.troubles)
         # Whether oddrank's recorder was on.
         self.recorded = any(isinstance(fact, Activity) for fact in view.facts)
@@ -83,8 +87,8 @@ FIRST: tuple[Step, ...] = (
          "take the stacks again after a minute, into other files, and give both to oddrank triage"),
     Step("places", lambda c: bool(c.places),
          "look at {places}: what differs between the ranks: a branch, a loop's end, a shape?"),
-    Step("oddrank trace where", lambda c: c.recorded and c.suspect.cause.about == "stack"
-         and c.suspect.cause is not causes.INFINITE_LOOP, _WHERE),
+    Step("oddrank trace where",
+         lambda c: c.recorded and c.suspect.cause.about == "stack" and not c.loops, _WHERE),
 )  # fmt: skip
 STEPS: tuple[Step, ...] = (
     Step("/dev/shm", lambda c: c.says("bus error", "shared memory") or c.signal == signal.SIGBUS,
@@ -146,7 +150,7 @@ STEPS: tuple[Step, ...] = (
          and c.suspect.rule != "sizes-differ" and c.suspect.cause is not causes.DEVICE,
          "ulimit -c unlimited, then pystack core CORE --native  (or gdb's thread apply all bt)"),
     Step("tail", lambda c: c.recorded
-         and (c.ended in ("exception", "exit") or c.suspect.cause is causes.INFINITE_LOOP),
+         and (c.ended in ("exception", "exit") or c.loops),
          "oddrank trace tail {record}  (on {host}: the lines that it ran last)"),
     Step("kubectl", lambda c: c.words.startswith("pod "),
          "kubectl describe pod {pod}; kubectl logs {pod} --previous"),

@@ -89,7 +89,8 @@ def _add(found: list[Suspect], new: Suspect, view: View, what: str = "") -> list
     if is_weak and not supported and (new.rule != "told-to-end" or named):
         supported = found[:1]
         if about == "end" and supported and supported[0].cause.about == "end":  # a rival
-            supported = [replace(found[0], against=(*found[0].against, *new.support[:1]))]
+            others = (point for point in new.support if point not in found[0].support)
+            supported = [replace(found[0], against=(*found[0].against, *others))]
             found, new = [*supported, *found[1:]], replace(new, support=())
     if supported:
         return [_supported(s, new.support) if s in supported else s for s in found]
@@ -276,6 +277,9 @@ def explained(suspect: Suspect, view: View) -> Suspect:
     earlier = takewhile(lambda row: row is not seen.cause, causes.TABLE.values())
     fitting = (replace(told, cause=row) for row in earlier if (told := row.fits(seen, view)))
     first = next(fitting, seen)
+    if first.cause is causes.INFINITE_LOOP:
+        against = (*first.against, Point("long work would look the same"))
+        first = replace(first, certainty=min(first.certainty, MEDIUM), against=against)
     own = view.activities.get(first.processes[0]) if len(first.processes) == 1 else None
     if own is None:
         return first

@@ -1,5 +1,6 @@
 """The wait graph with its calls and groups: csrc/triage/wait_graph.hpp says who waits for whom."""
 
+import math
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
@@ -55,10 +56,10 @@ class Graph:
         calls = [(group, call) for _, group, progress in every for call in progress.open]
         found = _native.core().wait_graph(
             [(rank, number[group], *_numbers(progress)) for rank, group, progress in every],
-            [group.ranks for group in number],
+            [sorted({*group.ranks}) for group in number],
         )
         self.places: list[Place] = []
-        for at, there, missing, elsewhere, unheard in found["places"]:
+        for at, there, missing, elsewhere, unheard in found.pop("places"):
             (group, call), own = calls[at], {rank: calls[i][1] for rank, i in there.items()}
             absent = frozenset(missing), frozenset(elsewhere), frozenset(unheard)
             self.places.append(Place(group, call, own, *absent))
@@ -136,8 +137,10 @@ def _numbers(progress: Progress) -> tuple[object, ...]:
     return (
         progress.backend in ON_HOST, progress.whole, _number(progress.enqueued),
         _number(progress.completed),
-        [(_number(call.seq), _number(call.peer), _number(call.nth), call.since, is_send(call),
-          call.op.startswith(TOGETHER), call.state == "started") for call in progress.open],
+        [(_number(call.seq), _number(call.peer), _number(call.nth),
+          call.since if math.isfinite(call.since or 0.0) else None,
+          call.peer is not None and is_send(call), call.op.startswith(TOGETHER),
+          call.state == "started") for call in progress.open],
     )  # fmt: skip
 
 
