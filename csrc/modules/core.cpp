@@ -25,8 +25,8 @@ void bind_triage(pybind11::module_& m);
 PYBIND11_MODULE(_core, m) {
   m.doc() =
       "oddrank's native core: printing, the recorder, guards, probes of hosts, digests, "
-      "statistics, checks of values, and readers of what jobs leave. Use the functions of "
-      "`oddrank` instead.";
+      "statistics, checks of values, the wait graph, and readers of what jobs leave. Use the "
+      "functions of `oddrank` instead.";
   oddrank::begin_module(m);
   oddrank::bind_bench(m);
   oddrank::bind_control(m);
