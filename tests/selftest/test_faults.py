@@ -140,7 +140,7 @@ def test_an_exception_in_a_stage_is_told_with_file_and_line():
     (finding,) = verdict.report["findings"]
     assert re.fullmatch(r"/.*/tests/inject\.py:\d+", finding["evidence"][0]["source"])
     assert "\n" not in finding["what"]
-    assert finding["next"][0].startswith("start the same command on that host with one process")
+    assert finding["next"][0].startswith("start the same command with one process")
     assert verdict.gone()
 
 
