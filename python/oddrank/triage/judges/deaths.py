@@ -92,7 +92,12 @@ def _judge(view: View) -> list[Suspect]:
            and not (view.mismatches and "DDP expects same model" in end.best.text)]  # fmt: skip
     ended = [end for end in ends if end.why == "ended" and end.best.signal and not end.best.by]
     told = [end for end in ends if end.why == "ended" and is_interrupt(end.best)]
-    if not told and view.everyone and {end.process.rank for end in ended} >= view.everyone:
+    known, every = {end.process.rank for end in ended}, view.everyone
+    if (
+        not told
+        and every
+        and (known >= every or (len(ended) == len(ends) > 2 and 2 * len(known) > len(every)))
+    ):
         told = ended
     if told and not own and not view.stops:
         first = min(told, key=lambda end: end.time or 0.0)

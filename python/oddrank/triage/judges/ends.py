@@ -148,8 +148,9 @@ def _from_outside(found: list[End], view: View) -> list[End]:
         and not any(death.by == "launcher" for death in end.deaths)
     }  # fmt: skip
     if all(end.why == "ended" for end in found):
-        whole = {end.process.rank for end in told} >= view.everyone
-        told = told if len(told) == len(found) and not whole else set()
+        known, every = {end.process.rank for end in told}, view.everyone
+        most = known >= every or (len(known) > 2 and 2 * len(known) > len(every))
+        told = told if len(told) == len(found) and not most else set()
     else:
         # A launcher that has noticed the first end sends signals to the other ranks, too.
         since = min((end.best.gone or 0.0 for end in told), default=0.0)
