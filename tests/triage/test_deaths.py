@@ -186,9 +186,9 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         first = death(1, host="n1", how="signal", text="", signal=signal, gone=10.0)
         return [first, death(0, host="n1", text=LOST, gone=11.0), World(2, HERE)]
 
-    def all_got(signal, world):
+    def all_got(signal, world, dead=2):
         ends = (death(r, host="n1", how="signal", text="", signal=signal, gone=10.0 + r / 10)
-                for r in (0, 1))  # fmt: skip
+                for r in range(dead))  # fmt: skip
         return [*ends, World(world, HERE)]
 
     def of_three(last=12.0, gone=12.5):
@@ -208,6 +208,7 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         "both got SIGHUP, one a moment before": (all_got(1, 2), ("unknown", (), 0)),
         "both got SIGTERM": (all_got(15, 2), ("unknown", (), 0)),
         "of a larger job these two did": (all_got(15, 4), dead(0, 1)),
+        "three of four did, the last has not ended": (all_got(1, 4, 3), ("unknown", (), 0)),
         "both raised the same, and one still runs": (
             [death(r, text="ValueError: nan", code=code) for r, code in ((0, None), (1, 1))],
             dead(0, 1, certainty=1)),

@@ -16,7 +16,15 @@ from typing import Any, Literal
 from oddrank.finding import counted, grouped
 from oddrank.triage import causes, timeline
 from oddrank.triage.facts import Call, Death, Process, Stop
-from oddrank.triage.judges.ends import FROM_OUTSIDE, STOOD, End, ends_of, is_interrupt, signature
+from oddrank.triage.judges.ends import (
+    FROM_OUTSIDE,
+    STOOD,
+    End,
+    are_most,
+    ends_of,
+    is_interrupt,
+    signature,
+)
 from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
 from oddrank.triage.words import count, who
@@ -92,12 +100,7 @@ def _judge(view: View) -> list[Suspect]:
            and not (view.mismatches and "DDP expects same model" in end.best.text)]  # fmt: skip
     ended = [end for end in ends if end.why == "ended" and end.best.signal and not end.best.by]
     told = [end for end in ends if end.why == "ended" and is_interrupt(end.best)]
-    known, every = {end.process.rank for end in ended}, view.everyone
-    if (
-        not told
-        and every
-        and (known >= every or (len(ended) == len(ends) > 2 and 2 * len(known) > len(every)))
-    ):
+    if not told and are_most(ended, ends, view):
         told = ended
     if told and not own and not view.stops:
         first = min(told, key=lambda end: end.time or 0.0)

@@ -7,7 +7,7 @@ one; ended: somebody ended it; unlike: it was sent another size than it expected
 import re
 import signal
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -148,9 +148,7 @@ def _from_outside(found: list[End], view: View) -> list[End]:
         and not any(death.by == "launcher" for death in end.deaths)
     }  # fmt: skip
     if all(end.why == "ended" for end in found):
-        known, every = {end.process.rank for end in told}, view.everyone
-        most = known >= every or (len(known) > 2 and 2 * len(known) > len(every))
-        told = told if len(told) == len(found) and not most else set()
+        told = told if len(told) == len(found) and not are_most(told, found, view) else set()
     else:
         # A launcher that has noticed the first end sends signals to the other ranks, too.
         since = min((end.best.gone or 0.0 for end in told), default=0.0)
@@ -161,6 +159,13 @@ def _from_outside(found: list[End], view: View) -> list[End]:
         few = one or 2 * len(told) < max(len(found), view.world or 0)
         told = {end for end in told if few and all(_is_gone_before(end, o) for o in others)}
     return [replace(end, why="own") if end in told else end for end in found]
+
+
+def are_most(some: Collection[End], ends: Collection[End], view: View) -> bool:
+    """Returns whether some ends are those of all ranks; or, if no other end is known, of most."""
+    known = {end.process.rank for end in some}
+    most = len(some) == len(ends) > 2 and 2 * len(known) > len(view.everyone)
+    return bool(view.everyone) and (most or known >= view.everyone)
 
 
 def _is_gone_before(one: End, other: End) -> bool:
