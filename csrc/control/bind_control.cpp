@@ -155,11 +155,10 @@ void bind_hub(py::module_& m) {
       .def("remaining", [](Hub& self) { return static_cast<double>(self.remaining_ns()) / 1e9; })
       .def("notes", [](Hub& self) {
         const HubNotes notes = self.notes();
-        py::list odd;
-        for (const OddClaim& claim : notes.odd) {
-          append(odd,
-                 {claim.rank, claim.other_world, claim.text, claim.world, claim.pid, claim.host});
-        }
+        const py::list odd = list_of(notes.odd, [](const OddClaim& claim) {
+          return tuple_of(
+              {claim.rank, claim.other_world, claim.text, claim.world, claim.pid, claim.host});
+        });
         return tuple_of({notes.limits, odd, notes.foreign, notes.reached_at});
       });
 }

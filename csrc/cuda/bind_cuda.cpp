@@ -31,9 +31,7 @@ void bind_cuda(py::module_& m) {
   m.def("memory_info", &cuda::memory_info, py::call_guard<WithoutGil>());
   m.def("devices", [] {
     const auto devices = without_gil([&] { return cuda::devices(); });
-    py::list list;
-    for (const auto& device : devices) list.append(to_dict(device));
-    return list;
+    return list_of(devices, to_dict);
   });
 }
 

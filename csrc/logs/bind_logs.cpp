@@ -22,20 +22,19 @@ py::object to_tuple(const std::optional<logs::Timestamp>& time) {
   return tuple_of({time->ns, kClocks[static_cast<std::size_t>(time->clock)], time->whole_seconds});
 }
 
+// Of a mark or a share.
+const auto counted = [](const auto& of) { return tuple_of({of.lines, of.bytes}); };
+
 py::dict to_dict(const logs::Scan& scan) {
-  py::list matches;
-  for (const logs::Match& m : scan.matches) {
-    append(matches,
-           {m.line, m.needle, m.text, writer_tuple(m.writer), to_tuple(m.time), m.follows});
-  }
-  py::list speakers;
-  for (const logs::Speaker& s : scan.speakers) {
-    append(speakers, {writer_tuple(s.writer), s.lines, s.first_line, s.last_line});
-  }
-  py::list marks;
-  for (const logs::Mark& mark : scan.marks) append(marks, {mark.lines, mark.bytes});
-  return dict_of({"matches"_k = matches, "marks"_k = marks, "left_out"_k = scan.left_out,
-                  "speakers"_k = speakers, "lines"_k = scan.lines});
+  const py::list matches = list_of(scan.matches, [](const logs::Match& m) {
+    return tuple_of(
+        {m.line, m.needle, m.text, writer_tuple(m.writer), to_tuple(m.time), m.follows});
+  });
+  const py::list speakers = list_of(scan.speakers, [](const logs::Speaker& s) {
+    return tuple_of({writer_tuple(s.writer), s.lines, s.first_line, s.last_line});
+  });
+  return dict_of({"matches"_k = matches, "marks"_k = list_of(scan.marks, counted),
+                  "left_out"_k = scan.left_out, "speakers"_k = speakers, "lines"_k = scan.lines});
 }
 
 std::vector<logs::Needle> needles(const Words& words) {
@@ -85,11 +84,7 @@ void bind_readers(py::module_& m) {
       .def("feed", [](logs::Splitter& self, const py::bytes& chunk) { self.feed(chunk); })
       .def("finish", &logs::Splitter::finish)
       .def("flush", &logs::Splitter::flush)
-      .def("shares", [](const logs::Splitter& self) {
-        py::list shares;
-        for (const auto& share : self.shares()) append(shares, {share.lines, share.bytes});
-        return shares;
-      });
+      .def("shares", [](const logs::Splitter& self) { return list_of(self.shares(), counted); });
   m.def("find_time", [](std::string_view line, std::int64_t reference_ns) {
     return to_tuple(logs::find_time(line, reference_ns));
   });
@@ -114,9 +109,9 @@ void bind_logs(py::module_& m) {
         const auto scans = without_gil([&] { return readers.scan(path); });
         py::list others;
         for (std::size_t other = 1; other < scans.size(); ++other) {
-          py::list found;
-          for (const logs::Match& m : scans[other].matches) append(found, {m.line, m.needle});
-          others.append(found);
+          others.append(list_of(scans[other].matches, [](const logs::Match& m) {
+            return tuple_of({m.line, m.needle});
+          }));
         }
         return tuple_of({to_dict(scans[0]), others});
       });

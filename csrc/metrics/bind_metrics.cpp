@@ -76,17 +76,16 @@ void bind_metrics(py::module_& m) {
       .def("silence", &Job::silence)
       .def("suspects",
            [](const Job& job) {
-             py::list made;
-             for (const auto& suspect : job.verdicts().suspects()) append(made, to_dict(suspect));
-             return made;
+             return list_of(job.verdicts().suspects(),
+                            [](const auto& suspect) { return to_dict(suspect); });
            })
       .def("figures", [](const Job& job) { return to_dict(job.verdicts().figures()); })
       .def("lines", &Job::lines)
       .def("csv", [](Job& job) { return py::bytes(job.take_csv()); })
       .def("points", [](const Job& job) {
-        py::list made;
-        for (const auto& p : job.points()) append(made, {p[0], p[1], p[2], p[3], p[4], p[5] > 0});
-        return made;
+        return list_of(job.points(), [](const auto& p) {
+          return tuple_of({p[0], p[1], p[2], p[3], p[4], p[5] > 0});
+        });
       });
 }
 

@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -154,16 +155,17 @@ constexpr Key operator""_k(const char* name, std::size_t /*size*/) { return {nam
   if (PyList_Append(to.ptr(), made.ptr()) != 0) throw pybind11::error_already_set();
 }
 
-template <class Range>
-pybind11::list list_of(const Range& values) {
-  pybind11::list made;
-  for (const auto& value : values) append(made, value);
-  return made;
-}
-
 // Appends a tuple of these.
 [[gnu::noinline]] inline void append(pybind11::list& to, std::initializer_list<Value> values) {
   append(to, tuple_of(values));
+}
+
+// Returns the list of translate(value) for each value.
+template <class Range, class Translate = std::identity>
+pybind11::list list_of(const Range& values, Translate translate = {}) {
+  pybind11::list made;
+  for (const auto& value : values) append(made, translate(value));
+  return made;
 }
 
 }  // namespace oddrank

@@ -12,13 +12,12 @@ namespace {
 py::dict unpack_snapshot(const py::bytes& bytes) {
   const auto snapshot = control::unpack<run::WorkerSnapshot>(std::string_view(bytes));
   if (!snapshot) throw Error("a guard sent a snapshot that is broken");
-  py::list threads;
-  for (const auto& thread : snapshot->threads) {
-    append(threads,
-           {thread.tid, thread.letter, thread.wchan, static_cast<double>(thread.cpu_ns) / 1e9});
-  }
-  py::list workers;
-  for (const std::string& worker : snapshot->workers) append(workers, py::bytes(worker));
+  const py::list threads = list_of(snapshot->threads, [](const auto& thread) {
+    return tuple_of(
+        {thread.tid, thread.letter, thread.wchan, static_cast<double>(thread.cpu_ns) / 1e9});
+  });
+  const py::list workers =
+      list_of(snapshot->workers, [](const std::string& worker) { return py::bytes(worker); });
   return dict_of({"realtime_ns"_k = snapshot->realtime_ns, "letter"_k = snapshot->letter,
                   "wait_status"_k = snapshot->wait_status, "start_time"_k = snapshot->start_time,
                   "oom_kills"_k = snapshot->oom_kills, "cpu_ns"_k = snapshot->cpu_ns,

@@ -19,10 +19,9 @@ py::dict by_unit(const std::uint64_t* hashes, int code) {
 }
 
 py::dict to_dict(const selftest::GpuPrints& prints) {
-  py::list seen;
-  for (const selftest::BlockPrint& print : prints.prints) {
-    append(seen, {print.multiprocessor, print.repeat, by_unit(print.hashes, prints.code)});
-  }
+  const py::list seen = list_of(prints.prints, [&](const selftest::BlockPrint& print) {
+    return tuple_of({print.multiprocessor, print.repeat, by_unit(print.hashes, prints.code)});
+  });
   std::uint64_t golden[selftest::kGpuUnitCount];
   for (std::size_t i = 0; i < selftest::kGpuUnitCount; ++i) golden[i] = selftest::gpu_golden(i);
   return dict_of({"code"_k = prints.code, "multiprocessors"_k = prints.multiprocessors,

@@ -46,9 +46,7 @@ void bind_selftest(py::module_& m) {
          int repeats) {
         const auto results =
             without_gil([&] { return selftest::probe_folders(folders, name, seconds, repeats); });
-        py::list list;
-        for (const selftest::FolderResult& result : results) list.append(folder_dict(result));
-        return list;
+        return list_of(results, folder_dict);
       },
       "folders"_a, "name"_a, "seconds"_a, "repeats"_a, py::pos_only());
   m.def("time_host_memory", [](std::size_t bytes, int repeats, int slices) {

@@ -236,26 +236,10 @@ py::object next_text(TextWriter& writer, const py::function& lines_of) {
   return text(made);
 }
 
-py::list line_counts(const TextWriter& writer) {
-  py::list made;
-  for (const auto& [file, line, count] : writer.lines()) append(made, {file, line, count});
-  return made;
-}
-
-py::list called(const TextWriter& writer) {
-  py::list made;
-  for (const auto& [file, name] : writer.called()) append(made, {file, name});
-  return made;
-}
-
-py::list callers(const TextWriter& writer) {
-  py::list made;
-  for (const auto& [caller, function] : writer.callers()) {
-    append(made,
-           {tuple_of({caller.first, caller.second}), tuple_of({function.first, function.second})});
-  }
-  return made;
-}
+// Translates a function or a line's count.
+const auto kTupleOf = [](const auto& fields) {
+  return std::apply([](const auto&... each) { return tuple_of({each...}); }, fields);
+};
 
 }  // namespace
 
@@ -264,9 +248,13 @@ void bind_trace_nicer(py::module_& m) {
       .def(py::init(&writer), "says"_a, "counts"_a, "callers"_a, "start_ns"_a, "pid"_a, "script"_a,
            "roots"_a)
       .def("next", &next_text)
-      .def("lines", &line_counts)
-      .def("called", &called)
-      .def("callers", &callers);
+      .def("lines", [](const TextWriter& self) { return list_of(self.lines(), kTupleOf); })
+      .def("called", [](const TextWriter& self) { return list_of(self.called(), kTupleOf); })
+      .def("callers", [](const TextWriter& self) {
+        return list_of(self.callers(), [](const auto& pair) {
+          return tuple_of({kTupleOf(pair.first), kTupleOf(pair.second)});
+        });
+      });
   m.def("trace_text_begin", &TextQueue::begin);
   m.def("trace_text_printer", &TextQueue::set_printer);
   m.def("trace_text_wait",

@@ -66,12 +66,11 @@ py::dict thread_dict(const trace::ThreadNow& now, const trace::Clock& clock) {
 // (name, back end, description, size, own rank, ((first, step, count), ...)).
 py::tuple group_tuple(const trace::ProcessGroup* group) {
   if (group == nullptr) return tuple_of({"", "", "", 0, Value(), py::tuple()});
-  py::list runs;
-  for (const trace::RankRun& run : group->runs) {
-    append(runs, {run.first, run.step, run.count});
-  }
+  const py::tuple runs = list_of(group->runs, [](const trace::RankRun& run) {
+    return tuple_of({run.first, run.step, run.count});
+  });
   const Value own = group->own == trace::kNoRank ? Value() : Value(group->own);
-  return tuple_of({group->name, group->backend, group->text, group->size, own, py::tuple(runs)});
+  return tuple_of({group->name, group->backend, group->text, group->size, own, runs});
 }
 
 // Makes a tuple of a collective, and a Python object of each name or group once: many collectives
@@ -182,25 +181,22 @@ py::dict snapshot(const std::string& path, const std::optional<std::string_view>
 py::tuple history(const std::string& path, std::size_t last,
                   const std::optional<std::string_view>& content) {
   const auto read = without_gil([&] { return trace::read_history(opened(path, content), last); });
-  py::list events;
-  for (const auto& event : read.events) {
-    append(events,
-           {event.time, event.tid, name_of(kKinds, event.kind),
-            tuple_of({event.frame.function, event.frame.file, event.frame.line}), event.mark});
-  }
+  const py::list events = list_of(read.events, [](const auto& event) {
+    return tuple_of({event.time, event.tid, name_of(kKinds, event.kind),
+                     tuple_of({event.frame.function, event.frame.file, event.frame.line}),
+                     event.mark});
+  });
   return tuple_of({process_dict(read.process, read.clock), events, read.trouble});
 }
 
 py::list kernel_states(const std::vector<std::int64_t>& ids) {
   constexpr std::int64_t kLargest = std::numeric_limits<pid_t>::max();
-  py::list states;
-  for (const std::int64_t id : ids) {
+  return list_of(ids, [](std::int64_t id) {
     const ProcStat stat = id > 0 && id <= kLargest ? read_stat(static_cast<pid_t>(id)) : ProcStat{};
     const std::string state(stat.state == 0 ? 0 : 1, stat.state);
-    append(states, {state, stat.cpu_ticks, stat.wait_status, stat.start_time,
-                    stat.state == 'S' ? wchan_of(static_cast<pid_t>(id)) : ""});
-  }
-  return states;
+    return tuple_of({state, stat.cpu_ticks, stat.wait_status, stat.start_time,
+                     stat.state == 'S' ? wchan_of(static_cast<pid_t>(id)) : ""});
+  });
 }
 
 py::list collectives_of(const std::string& path, const std::optional<std::string_view>& content,
@@ -217,9 +213,7 @@ py::list collectives_of(const std::string& path, const std::optional<std::string
     clock = trace::clock_of(file);
   }
   CollectiveTuples tuples(*dictionary, timed ? nullptr : &clock);
-  py::list made;
-  for (const trace::Collective& one : found) append(made, tuples.of(one));
-  return made;
+  return list_of(found, [&](const trace::Collective& one) { return tuples.of(one); });
 }
 
 bool start(trace::Export& record, std::int64_t process_id, std::int64_t origin_ns,

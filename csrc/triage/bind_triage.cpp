@@ -26,26 +26,18 @@ py::tuple call_tuple(const FlightCall& call) {
        known_or_none(call.stack == kNoId ? -1 : std::int64_t{call.stack}), usual(call.usual)});
 }
 
-py::list calls_list(const std::vector<FlightCall>& calls) {
-  py::list made;
-  for (const FlightCall& call : calls) append(made, call_tuple(call));
-  return made;
-}
-
 py::dict records_dict(const FlightRecords& records) {
   py::list dumps, tracks, groups, stacks, mismatches;
   for (std::size_t i = 0; i < records.dumps.size(); ++i) {
     const FlightDump& dump = records.dumps[i];
-    py::list notes;
-    for (const std::string& note : dump.notes) append(notes, note);
     append(dumps,
            {dump.readable, known_or_none(records.ranks[i]), dump.host, known_or_none(dump.pid),
             known_or_none(dump.world), dump.version, dump.entries, dump.whole, dump.from_first,
-            py::cast(dump.groups), static_cast<double>(dump.pause) * 1e-9, notes});
+            py::cast(dump.groups), static_cast<double>(dump.pause) * 1e-9, list_of(dump.notes)});
     for (const FlightTrack& track : dump.tracks) {
       append(tracks, {i, track.group, track.backend, known_or_none(track.enqueued),
-                      known_or_none(track.completed), calls_list(track.open), track.open_count,
-                      track.timed_out, track.recorded});
+                      known_or_none(track.completed), list_of(track.open, call_tuple),
+                      track.open_count, track.timed_out, track.recorded});
     }
   }
   for (std::uint32_t i = 0; i < records.tables->groups.size(); ++i) {
@@ -60,16 +52,14 @@ py::dict records_dict(const FlightRecords& records) {
     frames.push_back(tuple_of({frame.function, frame.file, known_or_none(frame.line)}));
   }
   for (std::uint32_t i = 0; i < records.tables->stacks.size(); ++i) {
-    py::list stack;
-    for (const std::uint32_t frame : records.tables->stacks[i]) stack.append(frames[frame]);
-    stacks.append(stack);
+    stacks.append(
+        list_of(records.tables->stacks[i], [&](std::uint32_t frame) { return frames[frame]; }));
   }
   for (const FlightMismatch& mismatch : records.mismatches) {
-    py::list variants;
-    for (const FlightVariant& variant : mismatch.variants) {
-      append(variants, {call_tuple(variant.call), py::cast(variant.ranks), variant.file,
-                        usual(variant.usual)});
-    }
+    const py::list variants = list_of(mismatch.variants, [](const FlightVariant& variant) {
+      return tuple_of(
+          {call_tuple(variant.call), py::cast(variant.ranks), variant.file, usual(variant.usual)});
+    });
     append(mismatches, {mismatch.group, mismatch.seq,
                         kDiffers[static_cast<std::size_t>(mismatch.differs)], variants});
   }
@@ -92,27 +82,24 @@ py::dict stacks_dict(const triage::Stacks& found) {
     for (std::size_t k = 0; k < stack.size(); ++k) made[k] = frames[stack[k]];
     stacks.append(std::move(made));
   }
-  py::list processes;
-  for (const triage::SeenProcess& one : found.processes) {
-    append(processes,
-           {one.source, one.line, one.pid, one.parent, strings[one.headline],
-            writer_tuple(found.writers[one.writer]), strings[one.fatal], one.timeout, one.list});
-  }
+  const py::list processes = list_of(found.processes, [&](const triage::SeenProcess& one) {
+    return tuple_of({one.source, one.line, one.pid, one.parent, strings[one.headline],
+                     writer_tuple(found.writers[one.writer]), strings[one.fatal], one.timeout,
+                     one.list});
+  });
   static constexpr const char* kForms[] = {"py-spy", "faulthandler", "gdb", "pystack", "eu-stack"};
-  py::list threads;
-  for (const triage::SeenThread& one : found.threads) {
-    append(threads,
-           {one.process, one.stack, one.line, one.id, strings[one.name], strings[one.state],
-            one.gil, one.wants_gil, kForms[static_cast<std::size_t>(one.form)]});
-  }
+  const py::list threads = list_of(found.threads, [&](const triage::SeenThread& one) {
+    return tuple_of({one.process, one.stack, one.line, one.id, strings[one.name],
+                     strings[one.state], one.gil, one.wants_gil,
+                     kForms[static_cast<std::size_t>(one.form)]});
+  });
   static constexpr const char* kErrorKinds[] = {"exception", "native", "fatal"};
   static constexpr const char* kLinks[] = {"", "cause", "context", "member"};
-  py::list errors;
-  for (const triage::SeenError& one : found.errors) {
-    append(errors, {kErrorKinds[static_cast<std::size_t>(one.kind)],
-                    kLinks[static_cast<std::size_t>(one.link)], one.process, one.stack, one.line,
-                    strings[one.text]});
-  }
+  const py::list errors = list_of(found.errors, [&](const triage::SeenError& one) {
+    return tuple_of({kErrorKinds[static_cast<std::size_t>(one.kind)],
+                     kLinks[static_cast<std::size_t>(one.link)], one.process, one.stack, one.line,
+                     strings[one.text]});
+  });
   return dict_of({"stacks"_k = stacks, "processes"_k = processes, "threads"_k = threads,
                   "errors"_k = errors, "dropped"_k = found.dropped + found.texts.dropped()});
 }
@@ -138,9 +125,9 @@ void bind_triage(py::module_& m) {
         std::vector<std::pair<std::uint32_t, std::string>> failed;
         py::dict made =
             stacks_dict(without_gil([&] { return triage::read_stack_files(paths, last, failed); }));
-        py::list unread;
-        for (const auto& [index, why] : failed) append(unread, {index, why});
-        add(made, {"failed"_k = unread});
+        add(made, {"failed"_k = list_of(failed, [](const auto& one) {
+                     return tuple_of({one.first, one.second});
+                   })});
         return made;
       },
       "paths"_a, "last"_a = std::vector<std::uint64_t>());
@@ -160,11 +147,10 @@ void bind_triage(py::module_& m) {
       }
     }
     const auto graph = without_gil([&] { return triage::wait_graph(progress, std::move(groups)); });
-    py::list places;
-    for (const triage::WaitPlace& one : graph.places) {
-      append(places, {one.call, py::cast(one.calls), py::cast(one.missing), py::cast(one.elsewhere),
-                      py::cast(one.unheard)});
-    }
+    const py::list places = list_of(graph.places, [](const triage::WaitPlace& one) {
+      return tuple_of({one.call, py::cast(one.calls), py::cast(one.missing),
+                       py::cast(one.elsewhere), py::cast(one.unheard)});
+    });
     return dict_of({"places"_k = places, "of"_k = py::cast(graph.of),
                     "ordered"_k = py::cast(graph.ordered), "unmet"_k = py::cast(graph.unmet)});
   });
