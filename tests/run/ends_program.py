@@ -135,7 +135,7 @@ def left_lock():
 
 
 def starts_a_program():
-    subprocess.run(["sleep", "1000"], check=False)
+    subprocess.run(["sleep", "1000"], capture_output=True, check=False)
 
 
 class Samples(torch.utils.data.Dataset):

@@ -312,6 +312,10 @@ def test_the_kernel_says_what_a_rank_waits_for(golden):
             ([waiting, lock, asleep(works, "futex_wait_queue", name="other", id=9)],
              stuck(2, certainty=0)),
         "a process": ([waiting, asleep(started, "do_wait")], stuck(2)),
+        "a process's output":
+            ([waiting, asleep(f"select (selectors.py:415)\n{started}", "do_poll")], stuck(2)),
+        "an event loop, in which there is no lock":
+            ([waiting, asleep(f"select (selectors.py:468)\n{own}", "do_epoll_wait")], stuck(2)),
         "the lock of a file": ([waiting, asleep(own, "flock_lock_inode_wait")], stuck(2)),
         "a pipe, whatever the function is called":
             ([waiting, asleep(by_name, "anon_pipe_read")], stuck(2)),

@@ -104,6 +104,12 @@ PYTHON: tuple[tuple[str, str, str], ...] = (
      " bitsandbytes/* torch/_inductor/runtime/*", "*"),
 )  # fmt: skip
 
+# What a sentence says of frames that the table above counts as waits for locks, and are none.
+NO_LOCKS = (
+    (CHILD, r"(?:^|/)subprocess\.py$"),
+    ("", r"(?:^|/)(?:selectors\.py|asyncio/\w+\.py)$|(?:^|/)uvloop/"),
+)
+
 # (class, regular expressions) of native frames, searched in the name without template arguments.
 _GLIBC = r"^_*(?:GI_+)?_*(?:libc_)?"
 # Functions of the kernel in which a thread sleeps, as /proc/PID/wchan names them.

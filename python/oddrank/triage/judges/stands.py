@@ -1,9 +1,11 @@
 """Says where each process stands: the thread of it that counts, its stack and what that means."""
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TypeAlias
 
 from oddrank.triage import leaves
@@ -66,6 +68,11 @@ class Stand:
         told = "" if vague else self.kind
         if told in ("", kinds.LOCK):  # a library's wait, or one without a known reason
             told = leaves.kernel_class(self.thread.state) or told
+        if told == kinds.LOCK:
+            called = [f.file for f in takewhile(lambda f: not leaves.is_own(f), self.frames)]
+            told = next((
+                kind for kind, files in kinds.NO_LOCKS if any(re.search(files, f) for f in called)
+            ), told)  # fmt: skip
         return told
 
     @property
