@@ -85,7 +85,9 @@ class Judged:
         self.judge = judge_.Judge(settings, self, self, self.watch, began=0.0)
         self.options = self.judge.settings.options
         monkeypatch.setattr(judge_, "_WORK_SECONDS", 0.0)
-        monkeypatch.setattr(judge_.triage, "judge", lambda *what: SimpleNamespace(view=self))
+        monkeypatch.setattr(
+            judge_.triage, "judge", lambda *what: SimpleNamespace(view=self, suspects=[])
+        )
         monkeypatch.setattr(judge_.triage, "made", lambda found: self.made())
         monkeypatch.setattr(say, "lines", lambda texts: self.lines.append(list(texts)))
         monkeypatch.setattr(judge_.late, "read", lambda snapshot: self.histories)
@@ -542,7 +544,7 @@ def test_guards_that_were_turned_away_count_while_no_group_is_made(
     monkeypatch.setattr(judge_.record, "held", lambda *what: [known])
     monkeypatch.setattr(
         judge_.triage, "judge",
-        lambda facts, *_: found.append(facts[""]) or SimpleNamespace(view=judged),
+        lambda facts, *_: found.append(facts[""]) or SimpleNamespace(view=judged, suspects=[]),
     )  # fmt: skip
     judged.takes(DEATH)
     assert [fact.process.rank for fact in found[0]] == taken

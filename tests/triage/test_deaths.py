@@ -191,6 +191,11 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
                 for r in range(dead))  # fmt: skip
         return [*ends, World(world, HERE)]
 
+    lost_them = death(3, host="n1", text=LOST, gone=10.4)
+    had_to_be = death(3, 40.0, host="n1", how="signal", text="", signal=9, gone=40.0)
+    failed_before = replace(lost_them, text="ValueError: boom", gone=9.5)
+    hung_up = replace(had_to_be, time=10.3, signal=1, gone=10.3)
+
     def of_three(last=12.0, gone=12.5):
         at = ((0, 11.0, "ValueError: bad label"), (1, 11.5, "KeyError: 'id'"),
               (2, last, "OSError: [Errno 28] No space left on device"))  # fmt: skip
@@ -209,6 +214,14 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         "both got SIGTERM": (all_got(15, 2), ("unknown", (), 0)),
         "of a larger job these two did": (all_got(15, 4), dead(0, 1)),
         "three of four did, the last has not ended": (all_got(1, 4, 3), ("unknown", (), 0)),
+        "three of four did, the last lost them, and left later":
+            ([*all_got(1, 4, 3), lost_them], ("unknown", (), 0)),
+        "or had to be killed, later": ([*all_got(1, 4, 3), had_to_be], ("unknown", (), 0)),
+        "or was gone before by an error": ([*all_got(1, 4, 3), failed_before], dead(3)),
+        "how the others ended at once is not known":
+            ([*all_got(None, 4, 3), hung_up], ("unknown", (), 0)),
+        "one was gone before, nobody knows how":
+            ([replace(hung_up, signal=None, gone=5.0), *all_got(1, 4, 3)], dead(3)),
         "both raised the same, and one still runs": (
             [death(r, text="ValueError: nan", code=code) for r, code in ((0, None), (1, 1))],
             dead(0, 1, certainty=1)),

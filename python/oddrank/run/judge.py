@@ -207,7 +207,8 @@ class Judge:
         first = any(
             f.cause == causes.DEAD.name and f.names_somebody() for f in made.report.findings
         )
-        again, self.told = self.told, event.told and not first
+        told = event.told or any(s.rule == "told-to-end" for s in made.read.suspects[:1])
+        again, self.told = self.told, told and not first
         alone = self.settings.world["size"] == 1 and len(made.read.view.heard) < 2
         if self.told or alone:
             # Python, or the user who ended the job, has already said why.

@@ -98,12 +98,13 @@ def _judge(view: View) -> list[Suspect]:
     ends = ends_of(view)
     own = [end for end in ends if end.why == "own"
            and not (view.mismatches and "DDP expects same model" in end.best.text)]  # fmt: skip
-    ended = [end for end in ends if end.why == "ended" and end.best.signal and not end.best.by]
+    ended = [end for end in ends
+             if end.why == "ended" and end.best.how == "signal" and not end.best.by]  # fmt: skip
     told = [end for end in ends if end.why == "ended" and is_interrupt(end.best)]
     if not told and are_most(ended, ends, view):
-        told = ended
+        told, own = ended, []
     if told and not own and not view.stops:
-        first = min(told, key=lambda end: end.time or 0.0)
+        first = min(told, key=lambda end: (end.best.signal is None, end.time or 0.0))
         best, whose = first.best, first.process
         by, why = "somebody", signal.Signals(best.signal or 2).name
         if is_interrupt(best):

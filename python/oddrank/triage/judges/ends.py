@@ -35,6 +35,7 @@ _WORKER = re.compile(
     r"(?:is killed by signal: ([A-Z][\w ]*)\.|exited unexpectedly(?: with exit code (\d+))?)"
 )
 _WITH_ITS_NODE = 60.0  # seconds between the end of a node and the ends of its ranks
+_ONE_SIGNAL = 1.0  # seconds in which guards see ends by one signal; more if their CPUs are busy
 _AT_ONCE = 0.03  # seconds between two ends by signals that were sent together
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _AFTER = re.compile(r"(?:, |: )after [\w.]+: ")  # what it was raised after, as arm.py writes it
@@ -133,14 +134,24 @@ def _from_outside(found: list[End], view: View) -> list[End]:
     """Takes a signal for the cause if it came neither from the launcher nor from a keyboard.
     It counts if all that are known of a larger job got it, or a few that ended first; not if ranks
     lost one that ended well, nor if all of the job got it."""
-    interrupted = [end for end in found if is_interrupt(end.best)]
-    found = [  # whom Ctrl-C does not end is killed
+    # Launchers send no SIGHUP or SIGINT of their own, and kill whom it does not end. Their parent
+    # may have been faster than a guard: who ended at once, nobody knows how, got the same.
+    hung_up = [
+        end for end in found if is_interrupt(end.best)
+        or (end.why == "ended" and end.best.signal == signal.SIGHUP and end.best.by != "launcher")
+    ]  # fmt: skip
+    found = [
         replace(end, why="ended")
-        if end.best.how == "signal" and end.best.signal in (9, None)
-        and any(one.before(end) for one in interrupted) else end
+        if end.best.how == "signal" and any(
+            (end.best.signal in (9, None) and one.before(end))
+            or (end.best.signal is None and _is_not_long_before(end, one)) for one in hung_up
+        ) else end
         for end in found
     ]  # fmt: skip
     if view.finished and any(end.why == "lost" for end in found):
+        return found
+    hung_up = [end for end in found if end.why == "ended" and end.best.signal != signal.SIGTERM]
+    if are_most(hung_up, found, view):
         return found
     told = {
         end for end in found
@@ -162,10 +173,25 @@ def _from_outside(found: list[End], view: View) -> list[End]:
 
 
 def are_most(some: Collection[End], ends: Collection[End], view: View) -> bool:
-    """Returns whether some ends are those of all ranks; or, if no other end is known, of most."""
+    """Returns whether some ends are those of all ranks; or of most, and all others came later."""
     known = {end.process.rank for end in some}
-    most = len(some) == len(ends) > 2 and 2 * len(known) > len(view.everyone)
+    first = min((end.best.gone for end in some if end.best.gone is not None), default=None)
+    hosts = {end.process.host for end in ends}
+    others = [end.best.gone for end in ends if end not in some]
+    later = not others or (
+        first is not None and len(hosts) == 1
+        and all(gone is not None and gone > first for gone in others)
+    )  # fmt: skip
+    most = len(some) > 2 and 2 * len(known) > len(view.everyone) and later
     return bool(view.everyone) and (most or known >= view.everyone)
+
+
+def _is_not_long_before(one: End, other: End) -> bool:
+    """Returns whether guards of one host saw it gone when one signal may have ended both."""
+    ends = one.best.gone, other.best.gone
+    if ends[0] is None or ends[1] is None or one.process.host != other.process.host:
+        return False
+    return ends[1] - ends[0] <= _ONE_SIGNAL
 
 
 def _is_gone_before(one: End, other: End) -> bool:
