@@ -32,6 +32,7 @@ def test_the_odd_rank_is_named_with_cause_and_place(fault):
         until(lambda: job.history, normal=LONGEST)
         if job.history[0]["event"] == "death":
             job.ends()
+            assert job.triaged_here()["summary"] == job.report["summary"]
         offline = job.triaged()
         report, history = job.report, job.history
     finding, *others = report["findings"]

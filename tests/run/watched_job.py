@@ -83,6 +83,13 @@ class Job:
         evidence: dict[str, Any] = found()
         return evidence
 
+    def triaged_here(self) -> dict[str, Any]:
+        """Returns what `oddrank triage` says without a path."""
+        records = str(self.folder / "records")
+        made = typed("triage", "--json", "-", cwd=self.folder, ODDRANK_DIR=records)
+        report: dict[str, Any] = json.loads(made.stdout)
+        return report
+
     def triaged(self) -> dict[str, Any]:
         """Returns what `oddrank triage` says of the evidence that was saved."""
         evidence = self.evidence()

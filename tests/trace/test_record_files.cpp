@@ -138,6 +138,7 @@ TEST_F(RecordFiles, AllFilesTogetherTakeASixteenthOfTheFileSystem) {
 TEST_F(RecordFiles, DeadJobsGoButTheNewestAndThoseWithALivingProcessStay) {
   for (int i = 0; i < 5; ++i) {
     leave_job("dead" + std::to_string(i), kNoProcess, 1);
+    std::ofstream(root / ("dead" + std::to_string(i)) / "states.json") << "{}";
     age(root / ("dead" + std::to_string(i)), 10 - i);
   }
   leave_job("alive", ::getpid(), read_stat(::getpid()).start_time);

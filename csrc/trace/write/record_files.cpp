@@ -281,6 +281,7 @@ int remove_oldest(int base, std::vector<DeadJob> jobs, int keep) {
     for (const Record& record : jobs[i].records) {
       remove_record(folder.get(), jobs[i].name, record);
     }
+    ::unlinkat(folder.get(), "states.json", 0);  // of `oddrank run`
     // Fails, as intended, if the user or a restarted job has files in it.
     removed += ::unlinkat(base, jobs[i].name.c_str(), AT_REMOVEDIR) == 0 ? 1 : 0;
   }

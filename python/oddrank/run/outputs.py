@@ -103,12 +103,20 @@ def _hangs(pid: int) -> bool:
     return False
 
 
-def leave_states(snapshot: Snapshot, folder: Path) -> None:
-    """Writes how ranks were, and ended, as their guards saw it: guards end soon."""
+def leave_states(snapshot: Snapshot, beside: Path, folder: Path | None) -> None:
+    """Writes how ranks were, and ended, as their guards saw it: guards end soon.
+
+    folder: of the evidence, if the user wants some. beside: of this host's records. They are read
+    later, and only ends last.
+    """
 
     def write(_: Say) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / STATES_FILE).write_text(states_text(snapshot.seen))
+        ended = [one for one in snapshot.seen if one.signal is not None or one.code is not None]
+        with suppress(OSError):
+            (beside / STATES_FILE).write_text(states_text(ended))
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / STATES_FILE).write_text(states_text(snapshot.seen))
 
     # In a child: the folder's file system may not answer. Why it failed, the collectors say.
     _run(Task("states", write, _TO_WRITE))
