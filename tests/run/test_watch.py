@@ -100,7 +100,7 @@ def spawned(**how):
     return watched_job(rank=1, ranks=1, launcher="env", script=script, **how)
 
 
-WAITS = ("host-stuck", "is stuck: waits for a lock in waits_for_a_licence (spawning.py:")
+WAITS = ("host-stuck", "is stuck: waits for another thread in waits_for_a_licence (spawning.py:")
 RAISED = ("dead", "raised ValueError: bad shard 7, at reads_a_shard (spawning.py:")
 KILLED = ("dead", "was killed with SIGKILL at dies")
 # How the script starts its ranks, the cause that is named, and the sentence.

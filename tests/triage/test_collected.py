@@ -92,7 +92,9 @@ def test_what_others_say_of_the_hosts_processes_is_judged_as_far_as_it_is_the_jo
         "and that rank ended well": ([well, killed(11, 500.0)],),
         "the kernel killed a process of another job": ([*span, killed(99, 1500.0)],),
         "a process of another job stands in the kernel": ([*span, in_kernel(99)],),
-        "nothing is known of the job": ([killed(99, 1500.0)], ("dead", (None,), 2)),
+        "nothing is known of the job": ([killed(99, 1500.0)], ("dead", (None,), 1)),
+        "nor which of those that the kernel killed was of it":
+            ([killed(99, 1500.0), killed(98, 9500.0)], ("unknown", (), 0)),
         "the kernel killed a rank": ([*span, killed(11, 1500.0)], dead),
         "in a container the killed one is the silent rank":
             ([*span, Death(RANK_0, "signal", SOURCE), killed(4711, 1500.0)], dead),

@@ -83,6 +83,8 @@ ROWS = {
     "not come": (suspect("never-joined", "others-joined"), [], ["nc", "--deadline"]),
     "not come to localhost":
         (suspect("never-joined", "others-joined", raised="only here"), [], ["loopback"]),
+    "preempted": (died("evicted", "its node was preempted"), [], ["again"]),
+    "of any job": (suspect("unknown", "of-any-job", processes=()), [], ["the job's files"]),
     "ended before it came": (suspect("never-joined", "launcher-ended-it"), [], ["launcher"]),
     "opened no store": (replace(died("exception", "E: no"), stage="join"), [], ["MASTER_PORT"]),
     "stopped": (suspect("host-stopped"), [], ["host-stopped"]),

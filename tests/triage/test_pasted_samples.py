@@ -39,7 +39,7 @@ RIGHT = {
     "nccl2-timeouts-only": ("unknown", "not-entered-or-inside", None),
     "pcie-aer-fatal": ("odd", "device", None),
     "ray-actor-no-signal": ("unknown", "unknown", None),
-    "ray-node-died": ("odd", "device", None),
+    "ray-node-died": ("odd", "dead", None),
     "sglang-watchdog": ("unknown", "unknown", None),
     "store-nobody-came": ("unknown", "unknown", None),
     "subgroup-one-speaker": ("unknown", "unknown", None),

@@ -15,7 +15,7 @@ from oddrank.trace.ranks import LOOK, SILENT, Seen, state_words, with_end
 from oddrank.triage.facts import GONE, Activity
 
 # Classes of places (triage/leaves.py) in which a process waits, perhaps in a loop.
-_WAITS = ("peers", "gpu", "lock", "network")
+_WAITS = ("peers", "gpu", "lock", "queue", "threads", "network")
 _LEAVES_SECONDS = 10.0  # as long as a guard may stay after the end of its rank
 MOST_KEPT = 64 << 20
 """Bytes of records, of all ranks, that are kept from one snapshot to the next."""

@@ -31,17 +31,20 @@ from oddrank.triage.words import (
 )
 
 # Class of a leaf -> what a host does that stands there.
-_DOING = {
+DOING = {
     "data": "[waits|wait] for data",
+    "queue": "[waits|wait] for a queue",
     "gpu": "[waits|wait] for [its GPU|their GPUs]",
     "disk": "[waits|wait] for a file",
     "file-lock": "[waits|wait] for the lock of a file",
     "pipe": "[waits|wait] for a pipe",
     "child": "[waits|wait] for a child process",
     "lock": "[waits|wait] for a lock",
+    "threads": "[waits|wait] for another thread",
     "network": "[waits|wait] for the network",
     "peers": "[waits|wait] for other ranks",
     "running": "[runs|run]",
+    "leaving": "[has|have] left the training",
 }
 # Words of what `oddrank run` said, and what they tell.
 _TOLD: dict[str, Condition] = {
@@ -62,6 +65,11 @@ _SOME_END = Death(Process(), "exit", Source(""))
 _SOME_FAULT = Trouble("", "an error of which no more is known", Source(""))
 
 
+def words_for(text: str, *, is_one: bool) -> str:
+    """Returns a text with the words of its [one|several]."""
+    return _CHOICE.sub(r"\1" if is_one else r"\2", text)
+
+
 def _name(suspect: Suspect) -> Who:
     return suspect.who or who(suspect.processes)
 
@@ -79,7 +87,7 @@ def _said(suspect: Suspect) -> list[str]:
 def _filled(text: str, suspect: Suspect) -> str:
     """Returns a row's text with its braces filled, and with the fitting word of [one|several]."""
     is_one = _is_one(suspect)
-    text = _CHOICE.sub(lambda found: found[1] if is_one else found[2], text)
+    text = words_for(text, is_one=is_one)
     name, waiting, death = _name(suspect), suspect.waiting, suspect.death
     be, at = "is" if is_one else "are", full_call(suspect)
     places = places_text((suspect.leaf, *suspect.beside))
@@ -144,13 +152,13 @@ def _inside_call(suspect: Suspect) -> tuple[Condition, str]:
 
 
 def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
-    doing = _DOING.get(suspect.leaf_class, "[stands|stand]")
+    doing = DOING.get(suspect.leaf_class, "[stands|stand]")
     if suspect.rule == "held" and not suspect.leaf_class:
         doing = "inside the kernel (state D)"
     if suspect.beside and len(suspect.processes) == 1:
         stands = "is stopped" if suspect.held else "stands"
         return _stuck(f"waits for its DataLoader worker, which {stands} in {{worker}}")(suspect)
-    if suspect.leaf_class not in _DOING and place_text(suspect.leaf):
+    if suspect.leaf_class not in DOING and place_text(suspect.leaf):
         return _text("stuck", "{name} {may_be} stuck{in_leaf}{step}{waiters}")(suspect)
     return _stuck(doing + "{in_leaf}")(suspect)
 
@@ -308,6 +316,7 @@ _OF_RULES: dict[str, Callable[[Suspect], str]] = {
     "lost-peers": _lost_peers,
     "not-understood": _not_understood,
     "never-came": lambda suspect: _said(suspect)[0],
+    "of-any-job": lambda s: f"{_said(s)[0]}; {_NOT_TOLD} which were of the job",
 }
 
 
@@ -483,6 +492,7 @@ RULES = {
     "leaves-a-group": "the others wait in a call that it does not make: it leaves a group",
     "finished": "the others wait in a call that it never makes: it has finished",
     "finished-early": "the others wait for it to join the group, and it has finished",
+    "of-any-job": "a node's log tells of all jobs' processes, and nothing else was read",
     "each-raised": "each raised another error, all of them within a second",
     "last-to-leave": "all other ranks leave a group, and it stands still",
     "last-to-end": "all other ranks have finished, and it stands still",

@@ -15,7 +15,7 @@ import re
 # left the training and ends.
 PEERS, DATA, GPU, DISK, LOCK, NETWORK = "peers", "data", "gpu", "disk", "lock", "network"
 MAYBE, THROUGH, THREADS, LEAVING, RUNNING = "maybe", "through", "threads", "leaving", "running"
-FILE_LOCK, PIPE, CHILD = "file-lock", "pipe", "child"
+FILE_LOCK, PIPE, CHILD, QUEUE = "file-lock", "pipe", "child", "queue"
 
 C10D_OPS = (
     "all_reduce* _all_reduce* all_gather* _all_gather* all_to_all* _all_to_all* broadcast*"
@@ -107,6 +107,8 @@ PYTHON: tuple[tuple[str, str, str], ...] = (
 # What a sentence says of frames that the table above counts as waits for locks, and are none.
 NO_LOCKS = (
     (CHILD, r"(?:^|/)subprocess\.py$"),
+    (QUEUE, r"(?:^|/)queue\.py$"),
+    (THREADS, r"(?:^|/)threading\.py$"),
     ("", r"(?:^|/)(?:selectors\.py|asyncio/\w+\.py)$|(?:^|/)uvloop/"),
 )
 

@@ -18,7 +18,7 @@ from oddrank.triage.words import own_place
 _MOST = 4
 _TIMING = "; changes timing, and may hide the fault"
 # The job has ended: nothing of it can be looked at any more.
-_OVER = frozenset({"told-to-end", "sizes-differ"})
+_OVER = frozenset({"told-to-end", "sizes-differ", "of-any-job"})
 _OR_INSIDE = (causes.INSIDE_CALL, causes.NOT_ENTERED_OR_INSIDE)  # with a leaf, they still wait
 _CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})
 _GPU_KINDS = frozenset({"xid", "gpu", "nvlink", "ecc", "sxid", "thermal", "power"})
@@ -98,6 +98,8 @@ STEPS: tuple[Step, ...] = (
          lambda c: c.suspect.cause is causes.HOST_STUCK
          and (c.suspect.leaf_class == "disk" or c.suspect.rule == "held"),
          "cat /proc/{pid}/stack  (on {host}, as root); dmesg -T | grep -e nfs -e Lustre"),
+    Step("the job's files", lambda c: c.suspect.rule == "of-any-job",
+         "add the job's own evidence: its launcher's log, or what oddrank collect saved"),
     Step("lock files", lambda c: c.suspect.leaf_class == "file-lock",
          "find ~/.cache/torch_extensions /tmp/torchinductor_* -name '*lock*' -mmin +10  (on {host};"
          " a killed compiler leaves one: remove it if nobody compiles)"),
@@ -152,6 +154,8 @@ STEPS: tuple[Step, ...] = (
     Step("tail", lambda c: c.recorded
          and (c.ended in ("exception", "exit") or c.loops),
          "oddrank trace tail {record}  (on {host}: the lines that it ran last)"),
+    Step("again", lambda c: c.ended == "evicted" and c.says("preempt"),
+         "start the job again from its last checkpoint: its program is not at fault"),
     Step("kubectl", lambda c: c.words.startswith("pod "),
          "kubectl describe pod {pod}; kubectl logs {pod} --previous"),
     Step("sacct", lambda c: (death := c.suspect.death) is not None

@@ -5,24 +5,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from oddrank.page import Branch, Tree, short_chain
-from oddrank.triage import leaves
+from oddrank.triage import causes, leaves
 from oddrank.triage.facts import Frame, Stack, Thread
 from oddrank.triage.judges.stacks import who
+from oddrank.triage.judges.stands import of_thread
 
 Row = tuple[int, tuple[str, ...], Set[int]]
-_WORDS = {
-    "peers": "waits for peers",
-    "data": "waits for data",
-    "gpu": "waits for the GPU",
-    "disk": "reads or writes files",
-    "lock": "waits for a lock",
-    "file-lock": "waits for the lock of a file",
-    "pipe": "waits for a pipe",
-    "child": "waits for a child process",
-    "network": "waits for the network",
-    "threads": "waits for a thread of its own",
-    "leaving": "has left the training",
-}
 
 
 def tree(stacks: Sequence[Stack]) -> Tree | None:
@@ -100,12 +88,11 @@ def lines(stacks: Sequence[Stack]) -> Iterator[str]:
 
 def _path(thread: Thread, frames: tuple[Frame, ...]) -> tuple[str, ...]:
     """Returns a stack from its outermost frame on, cut at the call of a library."""
-    leaf = leaves.leaf(frames)
+    stand = of_thread(thread.process, thread, frames)
+    leaf = stand.leaf
     kept = [leaves.text(frame) for frame in frames[leaf.cut :][::-1]]
-    kind = "" if leaf.by_name else leaf.kind
-    if kind in ("", "lock"):
-        kind = leaves.kernel_class(thread.state) or kind
-    word = _WORDS.get(kind, "")
+    kind = stand.told or ("" if leaf.by_name else stand.kind)
+    word = causes.words_for(causes.DOING.get(kind, ""), is_one=True)
     if leaf.kind == "peers" and leaf.op and leaf.op not in kept[-1]:
         word = f"{leaf.op}: {word}"
     if word:

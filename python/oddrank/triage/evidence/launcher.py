@@ -314,18 +314,18 @@ class _Reader:
         near = {number: self._near.get(number, "") for number in _around(line)}
         above = "\n".join(text for number, text in near.items() if number <= line.number)
         pid, host = _RAY_ACTOR.findall(above), _RAY_HOST.findall(above)
+        process = replace(line.process, pid=int(pid[-1])) if pid else line.process
+        process = replace(process, host=host[-1]) if host else process
+        if process.rank is None and (names := _RAY_NAME.findall(above)):
+            process = replace(process, label=names[-1])
         if found[0] not in _NODES_OF_RAY:
-            process = replace(line.process, pid=int(pid[-1])) if pid else line.process
-            process = replace(process, host=host[-1]) if host else process
-            if process.rank is None and (names := _RAY_NAME.findall(above)):
-                process = replace(process, label=names[-1])
             yield Death(process, "exit", source, line.time, text="Ray does not know how")
-            return
-        taken = any("preempt" in text for text in near.values())
-        why = "the node was preempted" if taken else "the node died"
-        worker = f", with the actor of pid {pid[-1]}" if pid else ""
-        told, node = f"{why}{worker}, as Ray says", host[-1] if host else None
-        yield Trouble("node", told, source, node, fatal=True, time=line.time)
+        elif any("preempt" in text for text in near.values()):
+            yield Death(process, "evicted", source, line.time, text="its node was preempted")
+        else:
+            worker = f", with the actor of pid {pid[-1]}" if pid else ""
+            yield Trouble("node", f"the node died{worker}, as Ray says", source,
+                          host[-1] if host else None, fatal=True, time=line.time)  # fmt: skip
 
     def _srun_node(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
         host = (found[1] or found[2]).strip(":,")

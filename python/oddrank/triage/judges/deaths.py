@@ -155,6 +155,12 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
 
     Exits of some ranks that say no more than a code: the first ones are the cause.
     """
+    if len(own) > 1 and all(_is_of_any_job(end, view) for end in own):
+        last = max(own, key=lambda end: end.time or 0.0)
+        text = f"the kernel ended {len(own)} processes, the last of them: {_words(last)}"
+        points = [Point(text, last.best.source)]
+        points += [Point(_words(end), end.best.source) for end in own]
+        return [_left(causes.UNKNOWN, (), "of-any-job", points, [])]
     groups = grouped((signature(end.best), end) for end in own)
     if len(groups) == len(own) == view.world != 1 and _is_at_once(own):
         seen = any(death.gone is not None for end in own for death in end.deaths)
@@ -199,6 +205,12 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
     return found
 
 
+def _is_of_any_job(end: End, view: View) -> bool:
+    """Returns whether only a node's log tells of an end, and nothing of the job's processes."""
+    known = any(process.rank is not None for process in view.processes)
+    return end.best.by == "kernel" and end.process.pid is not None and not known
+
+
 def _is_at_once(own: Sequence[End]) -> bool:
     """Returns whether all processes raised within moments: none had heard of another's error."""
     times = [end.time for end in own if end.best.how == "exception" and end.time is not None]
@@ -240,6 +252,7 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
     alone = alone and not any(first.before(end) for end in ends)
     doubts = (
         (unnamed, 1, "no line says which rank it was"),
+        (_is_of_any_job(first, view), 1, "nothing that was read says that it was of the job"),
         (_is_bare(best), 1, "why it exited is not in what was read"),
         (best.how == "exit" and best.code is None and (victims or view.timed_out), 0,
          "how it ended is not known, nor that it was before the others"),

@@ -154,7 +154,7 @@ def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> Stand | N
     """Chooses the thread of a process that counts; None if all its threads are helpers."""
     main = _main(process, dump)
     told = [
-        _of_thread(process, thread, frames) for thread, frames in dump
+        of_thread(process, thread, frames) for thread, frames in dump
         if frames and (thread is main or not leaves.is_helper(thread.name, frames))
     ]  # fmt: skip
     if not told:
@@ -183,7 +183,8 @@ def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> Stand | N
     return chosen
 
 
-def _of_thread(process: Process, thread: Thread, frames: Frames) -> Stand:
+def of_thread(process: Process, thread: Thread, frames: Frames) -> Stand:
+    """Returns where one thread stands."""
     leaf = leaves.leaf(frames)
     kind = leaf.kind
     kernel = leaves.kernel_class(thread.state)
