@@ -10,7 +10,6 @@ import sys
 
 import pytest
 
-import prometheus_text
 from metrics.training_log import Fault, Training, lines, stamp
 from patience import PATIENCE, until
 from processes import captured
@@ -29,11 +28,8 @@ def spiky(tmp_path):
     return log
 
 
-def test_the_report_the_rows_and_the_metrics_are_written(oddrank, spiky, tmp_path):
-    code, said, _ = oddrank(
-        spiky, "--json", tmp_path / "r.json", "--csv", tmp_path / "r.csv",
-        "--prometheus", tmp_path / "r.prom",
-    )  # fmt: skip
+def test_the_report_and_the_rows_are_written(oddrank, spiky, tmp_path):
+    code, said, _ = oddrank(spiky, "--json", tmp_path / "r.json", "--csv", tmp_path / "r.csv")
     assert code == 1
     report = valid((tmp_path / "r.json").read_text())
     (finding,) = report["findings"]
@@ -42,10 +38,6 @@ def test_the_report_the_rows_and_the_metrics_are_written(oddrank, spiky, tmp_pat
     rows = list(csv.DictReader(io.StringIO((tmp_path / "r.csv").read_text())))
     assert len(rows) == report["data"]["rows"] == 1200
     assert float(rows[-1]["loss"]) == report["data"]["loss"]
-    families = prometheus_text.read((tmp_path / "r.prom").read_text())
-    assert families["oddrank_metrics_iteration"].samples[()] == report["data"]["iteration"]
-    key = (("cause", "loss-spike"), ("condition", "suspicious"))
-    assert families["oddrank_metrics_findings"].samples[key] == 1
 
 
 def test_logs_of_one_training_are_merged_by_their_times(oddrank, spiky, tmp_path):
@@ -88,8 +80,8 @@ def test_bad_input_is_one_line_that_says_what_to_do(refused, spiky, tmp_path, go
         for arguments in (
             [tmp_path / "none"], [""], ["/dev/zero"], [tmp_path / "pipe", "--follow"],
             [tmp_path / "empty", tmp_path / "binary"],
-            [spiky, "--plot", tmp_path / "x.txt"], [spiky, "--prometheus", tmp_path / "x.txt"],
-            [spiky, "--csv", tmp_path / "no" / "x.csv"], ["-", "--follow"],
+            [spiky, "--plot", tmp_path / "x.txt"], [spiky, "--csv", tmp_path / "no" / "x.csv"],
+            ["-", "--follow"],
             [tmp_path / "utf16", "--follow"],
             [spiky, "--deadline", "3"], [spiky, "--csv", "-", "--json", "-"],
         )
@@ -97,10 +89,10 @@ def test_bad_input_is_one_line_that_says_what_to_do(refused, spiky, tmp_path, go
     golden("\n".join(lines).replace(str(tmp_path), "FOLDER"))
 
 
-@pytest.mark.parametrize("option", ["--csv", "--json", "--plot", "--prometheus"])
+@pytest.mark.parametrize("option", ["--csv", "--json", "--plot"])
 def test_a_log_is_never_overwritten(refused, spiky, tmp_path, option):
     text = spiky.read_bytes()
-    suffix = {"--plot": ".png", "--prometheus": ".prom"}.get(option, "")
+    suffix = ".png" if option == "--plot" else ""
     link = tmp_path / f"link{suffix}"
     link.symlink_to(spiky.name)
     assert f"{link} is also an input: give another file" in refused(spiky, option, link)
@@ -127,11 +119,10 @@ def test_what_is_shown_of_a_log(oddrank, tmp_path):
     assert (said.count("broken (nan-loss)"), said.count("watch_nonfinite")) == (2, 1)
     # A loss that is NaN is shown as nan.
     log.write_text(lines(1, 100) + lines(100, 101, loss="nan"))
-    said = oddrank(log, "--json", tmp_path / "r.json", "--prometheus", tmp_path / "r.prom")[1]
+    said = oddrank(log, "--json", tmp_path / "r.json")[1]
     assert said.splitlines()[2].split()[2] == "nan"
     data = json.loads((tmp_path / "r.json").read_text())["data"]
     assert (data["loss"], data["loss_is_nan"]) == (None, True)
-    assert "oddrank_metrics_loss nan\n" in (tmp_path / "r.prom").read_text()
     # Escapes of a log and of its name do not reach the terminal.
     log = log.rename(tmp_path / "\x1b[2Jlog")
     code, said, _ = oddrank(log)

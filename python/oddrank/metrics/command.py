@@ -7,12 +7,12 @@ from typing import IO, TextIO
 
 import click
 
-from oddrank import cli, exposition, pictures, render
+from oddrank import cli, pictures, render
 from oddrank.errors import OddrankError
 from oddrank.inputs import Notes, files, growing
 from oddrank.metrics import findings, report
 from oddrank.metrics.feeding import Logs, events
-from oddrank.report import write_json, write_text
+from oddrank.report import write_json
 
 _EXAMPLES = """Find in a training's log when loss or speed went wrong.
 
@@ -28,7 +28,7 @@ first; also packed, folders or pipes. - is stdin.
 Examples:
   oddrank metrics slurm-*.out
   oddrank metrics main_log.txt --plot loss.png --csv rows.csv
-  oddrank metrics main_log.txt --follow --prometheus /var/lib/node_exporter/job.prom
+  oddrank metrics main_log.txt --follow --json now.json
 
 Exit codes: 0 healthy; 1 odd or unknown; 2 not readable; 3 incomplete.
 """
@@ -51,19 +51,13 @@ _MONTH = 30 * 86400.0
               " or .pdf.")  # fmt: skip
 @click.option("--csv", "csv_path", metavar="FILE", callback=cli.writable(_CSV_ADVICE),
               help="Write all rows as CSV, with a column for each number.")  # fmt: skip
-@click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=cli.prometheus_file,
-              help="Write the newest figures for Prometheus's textfile collector; with --follow"
-              " again and again.")  # fmt: skip
 @cli.json_option
 @cli.fail_on_option
 def command(
     *, logs: tuple[str, ...], follow: bool, deadline: float | None, pattern: str,
-    picture: str | None, csv_path: str | None, prometheus_path: str | None,
-    json_path: str | None, fail_on: frozenset[str],
+    picture: str | None, csv_path: str | None, json_path: str | None, fail_on: frozenset[str],
 ) -> int:  # fmt: skip
-    outputs = {
-        "--plot": picture, "--csv": csv_path, "--prometheus": prometheus_path, "--json": json_path
-    }  # fmt: skip
+    outputs = {"--plot": picture, "--csv": csv_path, "--json": json_path}
     cli.refuse_shared(outputs)
     cli.refuse_inputs(outputs, logs)
     if deadline is not None and not follow:
@@ -80,7 +74,7 @@ def command(
         for note in notes.lines:
             render.line(note, sys.stderr)
         opened = Logs(items, follow=follow, csv=csv_path is not None, pattern=pattern)
-        news = _News(opened, notes, json_path, prometheus_path)
+        news = _News(opened, notes, json_path)
         with _csv(csv_path) as csv:
             ends: AbstractContextManager[list[int]] = (
                 growing.until_signal() if follow else nullcontext([])
@@ -97,15 +91,13 @@ def command(
             if csv:
                 csv.write(opened.job.csv())
     made = report.made(opened.job, opened.paths, notes)
-    if prometheus_path:
-        write_text(report.prometheus(made), prometheus_path, exposition.ADVICE)
     if picture:
         from oddrank.metrics import picture as drawing
 
         pictures.write(drawing.draw(opened.job, made), picture, "--plot")
     rows = [report.row(opened.job.figures())]
     whole = render.deliver(
-        made, json_path, report.COLUMNS, rows, stdout_is_taken="-" in (csv_path, prometheus_path),
+        made, json_path, report.COLUMNS, rows, stdout_is_taken=csv_path == "-",
         tables=report.spent(made), next_once=True,
     )  # fmt: skip
     return made.exit_code(fail_on) or (0 if whole else OddrankError.exit_code)
@@ -126,13 +118,11 @@ def _csv(path: str | None) -> Iterator[IO[bytes] | None]:
 
 
 class _News:
-    """Says each finding of --follow once, and when it is over; writes the files anew."""
+    """Says each finding of --follow once, and when it is over; writes the file anew."""
 
-    def __init__(
-        self, logs: Logs, notes: Notes, json_path: str | None, prometheus: str | None
-    ) -> None:
+    def __init__(self, logs: Logs, notes: Notes, json_path: str | None) -> None:
         self._job, self._paths, self._notes = logs.job, logs.paths, notes
-        self._json, self._prometheus = json_path, prometheus
+        self._json = json_path
         self._said: set[int] = set()
         self._over: set[int] = set()
         self._seen: tuple[int, int] | None = None
@@ -151,8 +141,6 @@ class _News:
             elif number not in self._over and (text := findings.is_over(suspect)):
                 render.progress(f"line {findings.source(suspect, self._paths)}: {text}", stream)
                 self._over.add(number)
-        made = report.made(self._job, self._paths, self._notes)
         if self._json and self._json != "-":
+            made = report.made(self._job, self._paths, self._notes)
             write_json(made.envelope(), self._json)
-        if self._prometheus and self._prometheus != "-":
-            write_text(report.prometheus(made), self._prometheus, exposition.ADVICE)

@@ -1,13 +1,10 @@
-"""From the numbers of a log to the report, its table and its metrics for Prometheus."""
+"""From the numbers of a log to the report and its table."""
 
-import math
 import os
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from oddrank import exposition
 from oddrank.finding import counted, duration, number_text
 from oddrank.inputs import Notes
 from oddrank.metrics.findings import Suspect, findings
@@ -18,7 +15,6 @@ COLUMNS = ("iteration", "of", "loss", "grad norm", "throughput", "an iteration",
 _LEAST = 45
 _SLOWER = 0.9
 _SERIES = ("loss", "grad norm", "throughput")
-_PREFIX = "oddrank_metrics_"
 
 
 def made(job: Any, paths: Sequence[str], notes: Notes | None = None) -> Report:
@@ -153,36 +149,3 @@ def _names(paths: Sequence[str]) -> list[str]:
     names = [os.path.basename(path) for path in paths]
     counts = Counter(names)
     return [path if counts[name] > 1 else name for path, name in zip(paths, names, strict=True)]
-
-
-def prometheus(report: Report) -> str:
-    """Returns all families. Counts what the log says until now."""
-    return exposition.text(_PREFIX, _families(report))
-
-
-def _families(report: Report) -> Iterator[exposition.Family]:
-    data = report.data
-    grad_norm = math.nan if data["grad_norm_is_nan"] else data["grad_norm"]
-    plain = (
-        ("iteration", "The last iteration.", data["iteration"]),
-        ("iterations_total_planned", "Iterations of the whole training.", data["total"]),
-        ("loss", "Loss of the last iteration.", math.nan if data["loss_is_nan"] else data["loss"]),
-        ("grad_norm", "Grad norm of the last iteration.", grad_norm),
-        ("tokens", "Tokens consumed.", data["tokens"]),
-        ("iteration_seconds", "Seconds of an iteration, of the last 16 rows.", data["iteration_s"]),
-        ("left_seconds", "Seconds until the last iteration.", data["left_s"]),
-        ("last_row_seconds", "Time of the last row, since 1970.", data["last_time"]),
-        ("restarts", "New starts of the training.", data["restarts"]),
-        ("lost_iterations", "Iterations done again.", data["lost_iterations"]),
-        ("lost_seconds", "Seconds lost by new starts.", data["lost_s"]),
-        ("goodput_ratio", "Share of the time that was kept.", data["goodput"]["share"]),
-        ("time_seconds", "When this was written, since 1970.", time.time()),
-    )
-    for name, text, value in plain:
-        if value is not None:
-            yield name, text, [({}, float(value))]
-    speed = data["throughput"]
-    if speed["value"] is not None:
-        samples: list[exposition.Sample] = [({"unit": speed["unit"]}, speed["value"])]
-        yield "throughput", "Throughput of the last 16 rows.", samples
-    yield from exposition.of_report(report, lambda rank: "")
