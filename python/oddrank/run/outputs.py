@@ -113,7 +113,8 @@ def leave_states(snapshot: Snapshot, beside: Path, folder: Path | None) -> None:
     def write(_: Say) -> None:
         ended = [one for one in snapshot.seen if one.signal is not None or one.code is not None]
         with suppress(OSError):
-            (beside / STATES_FILE).write_text(states_text(ended))
+            if ended:
+                (beside / STATES_FILE).write_text(states_text(ended))
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / STATES_FILE).write_text(states_text(snapshot.seen))

@@ -11,6 +11,7 @@ from pathlib import Path
 from oddrank import job
 from oddrank.errors import OddrankError
 from oddrank.finding import ranks_text, some
+from oddrank.trace.ranks import STATES_FILE
 
 SUFFIX = ".trace"
 NAME = re.compile(r"(rank|child)(-?\d+)-(\d+)-(\d+)\.trace")
@@ -34,6 +35,11 @@ class Job:
     def of_rank(self, number: int) -> list[Path]:
         """Returns all records of a rank: of its children and earlier runs too."""
         return [file for file in self.files if _rank_and_pid(file)[1] == number]
+
+    @property
+    def evidence(self) -> list[str]:
+        """The records, and how ranks ended, as `oddrank run` left it."""
+        return [*map(str, [*self.files, *self.folder.glob(STATES_FILE)])]
 
     @property
     def lives(self) -> bool:

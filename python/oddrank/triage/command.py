@@ -49,7 +49,7 @@ def command(
     files = {"--json": json_path, "--html": html_path}
     cli.refuse_shared(files)
     cli.refuse_inputs(files, paths)
-    found = report.read(list(paths) or [str(jobs.here()[0].folder)])
+    found = report.read(list(paths) or jobs.here()[0].evidence)
     stream = sys.stderr if json_path == "-" else sys.stdout
     if tree:
         for line in lines(found.view.stacks):
