@@ -106,8 +106,8 @@ PYTHON: tuple[tuple[str, str, str], ...] = (
 
 # What a sentence says of frames that the table above counts as waits for locks, and are none.
 NO_LOCKS = (
-    (CHILD, r"(?:^|/)subprocess\.py$"),
-    (QUEUE, r"(?:^|/)queue\.py$"),
+    (CHILD, r"(?:^|/)(?:subprocess|multiprocessing/(?:process|popen_\w+))\.py$"),
+    (QUEUE, r"(?:^|/)(?:queue|multiprocessing/queues)\.py$"),
     (THREADS, r"(?:^|/)threading\.py$"),
     ("", r"(?:^|/)(?:selectors\.py|asyncio/\w+\.py)$|(?:^|/)uvloop/"),
 )

@@ -64,15 +64,15 @@ class Stand:
     @property
     def told(self) -> str:
         """The activity as sentences give it: by its frames, or by the kernel, never by a name."""
-        vague = self.kind in (kinds.THREADS, kinds.LEAVING, kinds.MAYBE) or self.leaf.by_name
+        vague = self.kind in (kinds.LEAVING, kinds.MAYBE) or self.leaf.by_name
         told = "" if vague else self.kind
-        if told in ("", kinds.LOCK):  # a library's wait, or one without a known reason
-            told = leaves.kernel_class(self.thread.state) or told
         if told == kinds.LOCK:
             called = [f.file for f in takewhile(lambda f: not leaves.is_own(f), self.frames)]
             told = next((
                 kind for kind, files in kinds.NO_LOCKS if any(re.search(files, f) for f in called)
             ), told)  # fmt: skip
+        if told in ("", kinds.LOCK):  # a library's wait, or one without a known reason
+            told = leaves.kernel_class(self.thread.state) or told
         return told
 
     @property
