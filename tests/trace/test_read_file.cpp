@@ -17,6 +17,7 @@
 
 #include "../in_folder.hpp"
 #include "../words.hpp"
+#include "os/clock.hpp"
 #include "os/proc.hpp"
 #include "record_builder.hpp"
 #include "trace/read/file.hpp"
@@ -182,6 +183,28 @@ TEST_F(ReadFile, one_picture_of_the_clocks_knows_one_moment) {
   EXPECT_EQ(clock.realtime_ns(3'000), std::nullopt);
   record.header().clocks[0].number = 1;
   EXPECT_EQ(Clock(record.open().clocks()).knows(), Clock::Knows::kNothing);
+}
+
+TEST_F(ReadFile, a_clock_that_was_set_after_the_end_of_a_process_moves_no_event_of_it) {
+  constexpr std::int64_t kHour = 3600'000'000'000;
+  for (const bool lives : {true, false}) {
+    FullRecord record;
+    Header& header = record.header();
+    set_text(header.boot_id, boot_id());
+    header.process.pid_namespace = pid_namespace();
+    header.process.pid = static_cast<std::uint32_t>(::getpid());
+    header.process.start_time = lives ? read_stat(::getpid()).start_time : 1;
+    header.clocks[1].number = 0;  // never written
+    ClockPair& pair = header.clocks[0];
+    const std::int64_t now = clock_ns(CLOCK_REALTIME);
+    pair.tsc = read_tsc();
+    pair.monotonic_ns = static_cast<std::uint64_t>(monotonic_ns());
+    pair.realtime_ns = static_cast<std::uint64_t>(now - kHour);
+    const Time event = clock_of(record.open()).realtime_ns(pair.tsc.load());
+    ASSERT_TRUE(event.has_value());
+    EXPECT_EQ(std::abs(*event - now) < kHour / 2, lives);
+    EXPECT_EQ(std::abs(*event - (now - kHour)) < kHour / 2, !lives);
+  }
 }
 
 // Runs `look` in a child that cannot read its boot's id, as in some sandboxes. False: no rights.

@@ -226,7 +226,13 @@ std::vector<ClockPicture> clock_pictures(const RecordFile& file) {
   std::vector<ClockPicture> pictures = file.clocks();
   // The counter runs until the machine reboots: with a reading of now, one picture gives a line.
   if (!pictures.empty() && is_this_boot(file.process().boot_id)) {
-    pictures.push_back(picture_of_now());
+    ClockPicture now = picture_of_now();
+    // The wall clock may have been set since a process died: its own reading of it counts.
+    if (liveness_of(file.process()) == Liveness::kDead) {
+      const auto own = std::ranges::max_element(pictures, {}, &ClockPicture::tsc);
+      now.realtime_ns = own->realtime_ns + (now.monotonic_ns - own->monotonic_ns);
+    }
+    pictures.push_back(now);
   }
   return pictures;
 }
