@@ -1,6 +1,5 @@
 """Runs tests/run/training.py under `oddrank run`, and reads what the judge says of it."""
 
-import json
 import os
 import signal
 import subprocess
@@ -87,7 +86,7 @@ class Job:
         """Returns what `oddrank triage` says without a path."""
         records = str(self.folder / "records")
         made = typed("triage", "--json", "-", cwd=self.folder, ODDRANK_DIR=records)
-        report: dict[str, Any] = json.loads(made.stdout)
+        report: dict[str, Any] = valid(made.stdout)
         return report
 
     def triaged(self) -> dict[str, Any]:
@@ -97,7 +96,7 @@ class Job:
         folders = {path.parent for path in Path(evidence["folder"]).glob("*/manifest.json")}
         assert len(folders) == len(evidence["hosts"])
         made = typed("triage", "--json", "-", *folders, cwd=self.folder)
-        report: dict[str, Any] = json.loads(made.stdout)
+        report: dict[str, Any] = valid(made.stdout)
         return report
 
     def ended(self) -> bool:

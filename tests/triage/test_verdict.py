@@ -1,11 +1,14 @@
 """Pieces of evidence support, refine or contradict each other. Each rule is a row."""
 
+import json
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from oddrank.report import SCHEMA_FILE
 from oddrank.triage import causes, verdict
 from oddrank.triage.facts import (
     Activity,
@@ -364,3 +367,8 @@ def test_the_docs_list_all_causes_in_the_table_s_order():
     docs = (Path(__file__).parents[2] / "docs" / "triage.md").read_text()
     table = docs.partition("| cause | the named rank |\n|---|---|\n")[2].partition("\n\n")[0]
     assert [row.split("`")[1] for row in table.splitlines()] == [*causes.TABLE]
+
+
+def test_the_schema_has_all_waits_that_sentences_have():
+    text = re.search(r'"leaf_class": \{\s*"enum": (\[.*?\])', SCHEMA_FILE.read_text(), re.DOTALL)
+    assert {*json.loads(text[1])} == {*causes.DOING, None} - {"leaving"}
