@@ -130,6 +130,9 @@ class Seconds(click.FloatRange):
     name = "seconds"
     _units: ClassVar[dict[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 365 * 86400}
 
+    def __init__(self, min: float, max: float = 1000 * 365 * 86400) -> None:
+        super().__init__(min, max)
+
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
@@ -265,18 +268,20 @@ def _some_verdicts(ctx: click.Context, option: click.Parameter, value: str) -> f
 
 
 def writable(
-    advice: str = "",
+    advice: str = "", *, folder: bool = False
 ) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Returns the callback of an option for a file. advice: the remedy if it can't be written."""
+    """Returns the callback of an option for a file, or a folder. advice: the remedy if it can't be
+    written. Does not check a default: the job may never need it."""
 
     def check(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
         """Checks on rank 0 only, which writes the file: other nodes may not have the folder."""
         from oddrank.report import JSON_ADVICE, check_writable
 
         if value == "":
-            raise click.BadParameter("it is empty: give it a file, or - for stdout")
-        if value is not None and writes_report():
-            check_writable(value, advice or JSON_ADVICE)
+            what = "a folder" if folder else "a file, or - for stdout"
+            raise click.BadParameter(f"it is empty: give it {what}")
+        if value not in (None, option.default) and writes_report():
+            check_writable(value, advice or JSON_ADVICE, folder=folder)
         return value
 
     return check

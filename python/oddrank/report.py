@@ -108,11 +108,17 @@ def envelope(tool: str, world: Mapping[str, Any], data: Mapping[str, Any]) -> di
     }
 
 
-def check_writable(path: str, advice: str = JSON_ADVICE) -> None:
-    """Raises OddrankError if `write_json` could not write there. Called before a command runs."""
+def check_writable(path: str, advice: str = JSON_ADVICE, *, folder: bool = False) -> None:
+    """Raises OddrankError if `write_json` could not write there. Called before a command runs.
+
+    folder: the path is a folder, which need not exist yet, nor its parents."""
     if path != "-":
         target = _target(path)
-        if _is_special(target):
+        if folder:
+            while not os.path.exists(target):
+                target = target.parent
+            target /= "oddrank"
+        elif _is_special(target):
             if not os.access(target, os.W_OK):
                 raise _unwritable(path, "no permission", advice)
             return

@@ -63,6 +63,8 @@ def test_bad_input_is_one_line_that_says_what_to_do_and_nothing_runs(judge, gold
     for arguments in (
         ["--no-such-option"], ["no-such-command"], ["judge", "--no-such-option"],
         ["selftst"], ["help"], ["version"], ["trace", "wher"],
+        ["trace", "tail", "0", "-n", "9" * 20], ["run", "--stall", "1e400", "train.py"],
+        ["run", "--report-every", "1e300", "train.py"], ["collect", "--limit", "9999999999G"],
         ["run", "--stal", "5", "train.py"], ["run", "--jsn=v.json", "train.py"], ["run", "-x"],
         ["judge", "one", "too-many"], ["judge", "--json"], ["judge", "--json", ""],
         ["judge", "--json", "/no/such/folder/report.json"], ["judge", "--fail-on", "red"],

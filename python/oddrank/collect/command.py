@@ -25,11 +25,10 @@ def _bytes(value: str) -> int:
     text = value.strip().upper().removesuffix("IB").removesuffix("B")
     unit = {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
     number = text[:-1] if unit else text
-    if not (number.isascii() and number.isdigit() and len(number) <= 12):
-        raise click.BadParameter(f"{value[:40]!r} is not a size like 256M")
-    size = int(number) << unit
-    if size < 1 << 20:
-        raise click.BadParameter("the least is 1M")
+    fits = number.isascii() and number.isdigit() and len(number) <= 16
+    size = int(number) << unit if fits else 0
+    if not 1 << 20 <= size <= 1 << 50:
+        raise click.BadParameter(f"{value[:40]!r} is not a size like 256M, from 1M to 1048576G")
     return size
 
 

@@ -55,7 +55,7 @@ def arm(
 
     Example: oddrank.arm({"mypkg": "lines"}, watch=True)
     """
-    if not (isinstance(stall, int | float) and stall >= 1):
+    if not (isinstance(stall, int | float) and 1 <= stall < float("inf")):
         raise OddrankError(f"stall={stall!r}: it takes a number, 1 or more seconds")
     if on_stall not in ACTIONS:
         raise OddrankError(f"on_stall={on_stall!r} is none of {', '.join(ACTIONS)}")

@@ -25,12 +25,16 @@ _TORCHS_HANDLER = "torch.utils.data._utils.signal_handling"
 
 
 def script(path: str, arguments: Sequence[str]) -> NoReturn:
-    """Runs `path` as __main__ and ends as Python would. OddrankError if there is no such file.
+    """Runs `path` as __main__ and ends as Python would. OddrankError if it can't be read.
 
     sys.argv, sys.path[0], __main__, the exit code and tracebacks are as with `python path ...`.
     """
-    if not os.path.isfile(path):
-        raise OddrankError(f"there is no script {path!r}: name a file, or -m and a module")
+    try:
+        with io.open_code(os.path.abspath(path)) as file:
+            source = file.read()
+    except OSError as error:
+        what = f"the script {path!r} can't be read: {error.strerror}"
+        raise OddrankError(f"{what}; name a file, or -m and a module") from error
     sys.argv[:] = [path, *arguments]
     path = os.path.abspath(path)
     _lead_path(os.path.dirname(os.path.realpath(path)))
@@ -44,8 +48,6 @@ def script(path: str, arguments: Sequence[str]) -> NoReturn:
     sys.modules["__main__"] = main
 
     def run() -> None:
-        with io.open_code(path) as file:
-            source = file.read()
         exec(compile(source, path, "exec"), main.__dict__)
 
     _run(run)
@@ -71,7 +73,10 @@ def _run(body: Callable[[], object]) -> NoReturn:
     _lead_programs()
     try:
         body()
-    except SystemExit:
+    except SystemExit as end:
+        if isinstance(end.__context__, runpy._Error):  # type: ignore[attr-defined]
+            what = f"{end.__context__}; name a module, or a script without -m"
+            raise OddrankError(what) from None
         raise
     except BaseException as error:  # print it as Python would, without our frames
         # torch's handler of SIGCHLD raises once more for each further worker that died. No call

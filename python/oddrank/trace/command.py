@@ -81,7 +81,7 @@ def where(paths: tuple[str, ...], all_threads: bool, json_path: str | None) -> i
 
 @command.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("-n", "count", type=click.IntRange(1), default=50, show_default=True,
+@click.option("-n", "count", type=click.IntRange(1, 10**9), default=50, show_default=True,
               metavar="COUNT", help="Number of lines.")  # fmt: skip
 @click.option("--source", is_flag=True, help="Show the source text of each line.")
 def tail(paths: tuple[str, ...], count: int, source: bool) -> int:
