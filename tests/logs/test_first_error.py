@@ -45,7 +45,6 @@ TAGGED = [
     "[1,0]<stdout>:",
     "[1,1]<stderr>:ValueError: boom",
 ]
-WARNS = [f"[rank0]: WARNING disk {n} is low" for n in range(3)]
 # Logs by their names; the exit code, the order, and (kind, ranks) of what was said.
 ROWS = {
     "a cascade":
@@ -75,7 +74,6 @@ ROWS = {
     "equal failures of four logs":
         ({**FOUR, "rank_4.log": ["quiet"]}, 1, "line", [("own", [0, 1, 2, 3])]),
     "no failure": ({"job.log": [f"[rank0]: step {step}" for step in range(9)]}, 0, "line", []),
-    "warnings alone": ({"job.log": WARNS}, 1, "line", []),
     "a traceback behind what another rank wrote": ({"job.log": TAGGED}, 1, "line", [("own", [1])]),
     "a hostile line":
         ({"job.log": raised(3, "ValueError: \x1b[2J\x1b]0;x\x07\u202e\x9b31m")}, 1, "line",

@@ -38,11 +38,11 @@ def test_an_output_that_is_also_an_input_is_refused(tmp_path, log, command, link
 
 
 def test_a_merged_log_does_not_replace_a_log_of_the_folder_that_is_read(tmp_path):
-    written(tmp_path / "a.log", "2026-01-01 00:00:01 a")
+    written(tmp_path / "a.log", "2026-01-01 00:00:01 ValueError: a")
     merged = tmp_path / "all.log"
     oddrank("merge", tmp_path, "-o", merged, check=0)
     assert "is also an input" in refused("merge", tmp_path, "-o", merged)
-    assert merged.read_text() == "(a.log) 2026-01-01 00:00:01 a\n"
+    assert merged.read_text() == "(a.log) 2026-01-01 00:00:01 ValueError: a\n"
     oddrank("first-error", tmp_path / "a.log", "--json", os.devnull, check=1)  # a device may be
 
 
@@ -50,6 +50,7 @@ def test_what_cannot_be_read_or_written_is_refused_in_a_line(tmp_path, log, gold
     binary, empty = tmp_path / "b.log", tmp_path / "c.log"
     binary.write_bytes(bytes(range(256)) * 4)
     empty.touch()
+    quiet = written(tmp_path / "quiet.log", "W1201 [rank0]: a warning")
     full = tmp_path / "full"
     full.mkdir()
     written(full / "rank0.log", "precious")
@@ -60,7 +61,8 @@ def test_what_cannot_be_read_or_written_is_refused_in_a_line(tmp_path, log, gold
         ("merge", log, "--json", "-"),
         ("merge", log, "-o", tmp_path / "x", "--json", tmp_path / "x"),
         ("merge", log, "-o", tmp_path / "no" / "x"),
-        ("first-error", empty), ("first-error", binary),
+        ("first-error", empty), ("first-error", binary), ("first-error", quiet),
+        ("split", log, "-o", "/proc/x"),
     ]  # fmt: skip
     lines = [f"{' '.join(map(str, row))}\n  {refused(*row)}" for row in rows]
     assert not any(path.exists() for path in (tmp_path / "x", tmp_path / "no"))

@@ -108,7 +108,9 @@ def test_input_that_tells_nothing_is_refused_in_a_line(
     (tmp_path / "zeros").write_bytes(bytes(1 << 20))
     (tmp_path / "cut.gz").write_bytes(gzip.compress(bytes(4096))[:-9])
     (tmp_path / "links" / "dump").symlink_to(tmp_path / "nowhere")
-    lines = [refused(tmp_path / name) for name in ("missing", "empty", "zeros", "cut.gz", "links")]
+    (tmp_path / "train log").write_text("iter 1: loss 4.5, time 120.1ms\n" * 9)
+    names = ("missing", "empty", "zeros", "train log", "cut.gz", "links")
+    lines = [refused(tmp_path / name) for name in names]
     monkeypatch.setenv("ODDRANK_DIR", str(tmp_path / "empty"))
     lines.append(refused())
     golden("\n".join(lines).replace(f"{tmp_path}/", ""))

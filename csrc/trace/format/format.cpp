@@ -76,10 +76,11 @@ std::string fault_of(const Header& header, std::uint64_t on_disk) {
   }
   if (on_disk < kPage) {
     return "has " + std::to_string(on_disk) +
-           " bytes, less than a header: it was cut, or its process died before it began";
+           " bytes, less than a header: copy it again, or leave it out if its process died early";
   }
   if (is_blank) {
-    return "is not a record of oddrank, or its process died before it could begin one";
+    return "is not a record of oddrank, or its process died before it could begin one: leave it "
+           "out";
   }
   if (header.endian != kEndian) {
     return "has another byte order: read it on a machine like the one that wrote it";

@@ -10,6 +10,7 @@ from oddrank.errors import OddrankError
 from oddrank.logs import sources
 from oddrank.logs.sources import Source
 from oddrank.render import safe
+from oddrank.report import check_writable
 from oddrank.triage.facts import Process
 
 _CHUNK = 1 << 17  # what was read stays in a core's cache while it is cut
@@ -54,12 +55,13 @@ def empty_folder(folder: str) -> Path:
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise OddrankError(f"{folder!r} is a file: give -o a new folder")
+    check_writable(folder, "give -o a folder you can write", folder=True)
     try:
         path.mkdir(parents=True, exist_ok=True)
         if any(os.scandir(path)):
             raise OddrankError(f"{folder} is not empty: give -o a new folder")
     except OSError as error:
-        text = f"cannot write to {folder}: {error.strerror}; give -o a folder"
+        text = f"cannot write to {folder}: {error.strerror}; give -o a folder you can write"
         raise OddrankError(text) from None
     return path
 

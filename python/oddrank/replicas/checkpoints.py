@@ -111,7 +111,8 @@ def read(path: str) -> Checkpoint:
         found.skipped |= _left_out(file)
     except OSError as error:
         where = error.filename or path
-        raise OddrankError(f"can't read {where}: {error.strerror or error}") from error
+        why = f"{error.strerror or error}; give PATHs that you may read"
+        raise OddrankError(f"can't read {where}: {why}") from error
     if not found.tensors:
         skipped = "; ".join(f"{name}: {why}" for name, why in found.skipped.items())
         raise OddrankError(f"{path} has no tensors: {skipped or ADVICE}")

@@ -188,7 +188,10 @@ def write(folder: Path, word: str, by: str) -> None:
     with suppress(OSError, OddrankError):  # a file that is no order may be replaced
         before = read(folder)
     if word == SAVE and before.word == KILL:
-        raise OddrankError(f"{folder} says {before}: jobs save and end, and a save would undo that")
+        raise OddrankError(
+            f"{folder} says {before}: jobs save and end, and a save would undo that. To withdraw it:"
+            f" oddrank switch off {shlex.quote(str(folder))}"
+        )
     try:
         _replace(folder / ORDER, text, like)
     except OSError as error:

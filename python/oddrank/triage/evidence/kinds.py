@@ -1,6 +1,7 @@
 """All kinds of evidence, a row each, and the loop that reads them."""
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 
 from oddrank.inputs import Item, Notes
@@ -63,8 +64,9 @@ def read(
     # A folder may hold other things than evidence; a file that was named is meant to be read.
     strange.sort(key=lambda item: item.name not in notes.named)
     for item in strange[:_MOST_STRANGE]:
-        lost = item.name in notes.named and item.size > 0 and not is_text(item)
-        why = "nothing found that oddrank can read" if item.size else EMPTY
-        notes.add(item, why, lost=lost)
+        why, text = "nothing found that triage can read" if item.size else EMPTY, is_text(item)
+        if text and item.size:
+            why += f"; for loss and speed: oddrank metrics {shlex.quote(item.name)}"
+        notes.add(item, why, lost=item.name in notes.named and item.size > 0 and not text)
     if len(strange) > _MOST_STRANGE:
         notes.add(f"{len(strange) - _MOST_STRANGE} more files", "nothing found in them", lost=False)
