@@ -159,8 +159,8 @@ def test_debuggers_at_two_terminals_do_not_wait_for_each_other(tmp_path):
 
 def test_what_is_no_rank_no_deadline_and_no_session_is_refused_in_one_line(tmp_path, golden):
     said = []
-    deadlines = [{"deadline": deadline} for deadline in (0, math.inf, math.nan)]
-    for options in ({"rank": 3}, *deadlines, {"when": 3}):
+    deadlines = [{"deadline": deadline} for deadline in (0, math.inf, math.nan, "1")]
+    for options in ({"rank": 3}, {"rank": "a"}, *deadlines, {"when": 3}):
         with pytest.raises(OddrankError) as refused:
             oddrank.breakpoint(**options)
         said.append(str(refused.value))

@@ -115,6 +115,18 @@ def test_bytes_that_are_no_utf_8_do_not_keep_a_script_from_running(both, monkeyp
     assert len(both.records()) == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [("RANK", "9", "records this process as rank 9: RANK=9"),
+     ("ODDRANK_TRACE_MB", "abc", "ODDRANK_TRACE_MB='abc' is no size")],
+)  # fmt: skip
+def test_a_wrong_variable_is_one_line_without_a_place(both, monkeypatch, name, text, said):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv(name, text)
+    (line,) = both.write("").traced("script.py").stderr.splitlines()
+    assert line.startswith(f"oddrank: {said}")
+
+
 @pytest.mark.parametrize("is_safe", ["", "1"])
 def test_the_path_is_the_same(both, monkeypatch, is_safe):
     monkeypatch.setenv("PYTHONSAFEPATH", is_safe)  # as -P does

@@ -77,6 +77,10 @@ def test_without_a_job_it_says_what_to_type(tmp_path):
     ended = shown(tmp_path, "--once")
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1
+    file = tmp_path / "rank0-1-1.trace"
+    file.touch()
+    ended = shown(tmp_path, "--once", str(file))
+    assert ended.stderr.endswith(f"oddrank trace where {file} says why\n")
 
 
 def look_at(folder):

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from oddrank.triage import verdict
+from oddrank.triage import findings, verdict
 from oddrank.triage.facts import Counts, Death, Identity, Process, Source, State, Trouble
 from oddrank.triage.judges import devices
+from oddrank.triage.view import view
 from progress import done
 from triage.told import check, into
 
@@ -105,6 +106,14 @@ def test_what_ties_a_fault_to_ranks_and_how_near_it_is(golden):
     for whose in ("application", "cleanup", "notice"):
         rows[f"{whose} behind a stall"] = ([*JOB, STALLED, xid("31", whose=whose)],)
     check(golden, rows, devices.judge)
+    for fault, named in (
+        (xid(), "gpu n1, 0000:3b:00"), (xid(device=None), "node n1"),
+        (of("pcie", "an error", device="GPU 0000:3b:00"), "gpu n1, 0000:3b:00"),
+        (of("pcie", "an error", device="PCIe port 0000:00:01.0"), "node n1, PCIe port 0000:00:01.0"),
+        (flaps(6), "link n2, ib6"),
+    ):  # fmt: skip
+        (suspect,) = devices.judge(view([fault]))
+        assert str(findings.finding(suspect).who) == named
 
 
 def test_a_broken_gpu_says_why_its_rank_did_not_come(golden):

@@ -147,8 +147,8 @@ def _short(value: object) -> str:
 
 
 CONFIDENCE = 0.99
-COLUMNS = ("size", "collective", "dtype", "op", "place", "A us", "B us", "B/A", "99 % interval",
-           "verdict")  # fmt: skip
+COLUMNS = ("size", "collective", "dtype", "op", "place", "A p50 us", "B p50 us", "B/A",
+           "99 % interval", "verdict")  # fmt: skip
 _REPLICATES = 4000
 _SEED = 20
 _FEWEST = 10  # iterations: with fewer, the interval does not have its confidence

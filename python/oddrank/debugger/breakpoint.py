@@ -45,8 +45,10 @@ def breakpoint(
 
     Example: oddrank.breakpoint(3, when=lambda: loss.isnan())
     """
-    if not 0 < deadline < math.inf:
+    if not (isinstance(deadline, int | float) and 0 < deadline < math.inf):
         raise OddrankError(f"deadline={deadline!r}: give a number of seconds above 0")
+    if rank is not None and not hasattr(rank, "__index__"):
+        raise OddrankError(f"rank={rank!r}: give the number of a rank, or None")
     if when is not None and not callable(when):
         raise OddrankError(f"when={when!r}: give a function without arguments, or None")
     frame = sys._getframe(1)

@@ -58,7 +58,7 @@ class Count(click.FloatRange):
         fits = number.is_finite() and float(number) > 0 and self._least <= number <= self._most
         if not fits or (self._whole and number != number.to_integral_value()):
             kind = "whole number" if self._whole else "number"
-            bounds = f"{'from' if self._least else 'above'} {self._least} up to {float(self._most):g}"
+            bounds = f"{'from' if self._least else 'above'} {self._least} up to {self._most:.0e}"
             self.fail(f"{text[:40]!r} is no {kind} {bounds} like 2048, 145M or 52B", param, ctx)
         return int(number) if self._whole else float(number)
 

@@ -189,8 +189,8 @@ def write(folder: Path, word: str, by: str) -> None:
         before = read(folder)
     if word == SAVE and before.word == KILL:
         raise OddrankError(
-            f"{folder} says {before}: jobs save and end, and a save would undo that. To withdraw it:"
-            f" oddrank switch off {shlex.quote(str(folder))}"
+            f"{folder} says {before}: jobs save and end, and a save would undo that. To withdraw"
+            f" the kill: oddrank switch off {shlex.quote(str(folder))}"
         )
     try:
         _replace(folder / ORDER, text, like)

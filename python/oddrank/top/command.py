@@ -1,6 +1,7 @@
 """`oddrank top`: shows the ranks of this host live, from their records."""
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -134,7 +135,8 @@ def command(paths: tuple[str, ...], every: float, once: bool) -> int:
     chosen = jobs.find(paths)
     before = look(chosen.files)
     if not before.ranks:
-        raise OddrankError("no record can be read: oddrank trace where says why")
+        where = shlex.join(["oddrank", "trace", "where", *paths])
+        raise OddrankError(f"no record can be read: {where} says why")
     while True:
         time.sleep(every)
         # New ranks and workers have new files.

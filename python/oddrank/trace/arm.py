@@ -338,11 +338,19 @@ def _name(kind: type[BaseException]) -> str:
 
 
 def warn(message: str) -> None:
-    """Warns (RuntimeWarning) at the innermost line outside these modules."""
+    """Warns (RuntimeWarning) at the innermost line outside these modules.
+
+    Under `oddrank run` that line is oddrank's own, too: prints the message alone.
+    """
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__") in _OURS:
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, RuntimeWarning, stacklevel=level)
+    if str(frame.f_globals.get("__name__")).startswith("oddrank."):
+        from oddrank import render
+
+        render.line(f"oddrank: {message.removeprefix('oddrank ')}", sys.stderr)
+    else:
+        warnings.warn(message, RuntimeWarning, stacklevel=level)
 
 
 step: Callable[[SupportsIndex], None] = _native.core().step

@@ -9,7 +9,7 @@ from oddrank.triage.words import call_text, who
 
 _LEVELS: tuple[Level, Level, Level] = ("low", "medium", "high")
 _MOST_POINTS = 12
-_KINDS: dict[str, Kind] = {"xid": "gpu", "gpu": "gpu", "ib-flap": "link", "link-flap": "link"}
+_KINDS: dict[str, Kind] = {"ib-flap": "link", "link-flap": "link"}
 
 
 def finding(suspect: Suspect, next_: Sequence[str] = (), folder: str = "") -> Finding:
@@ -21,8 +21,9 @@ def finding(suspect: Suspect, next_: Sequence[str] = (), folder: str = "") -> Fi
     named = suspect.who or who(suspect.processes or (suspect.waiting if is_unknown else ()))
     if trouble and not (suspect.processes or is_unknown) and cause.about == "device":
         # Nothing ties the fault to a rank.
-        device = (trouble.device or "").removeprefix("GPU ") or None
-        named = Who(_KINDS.get(trouble.kind, "node"), (), trouble.host, device)
+        device = trouble.device or ""
+        kind = "gpu" if device.startswith("GPU ") else _KINDS.get(trouble.kind, "node")
+        named = Who(kind, (), trouble.host, device.removeprefix("GPU ") or None)
     rule = causes.RULES.get(suspect.rule, suspect.rule)
     doubt = suspect.against[:1] if suspect.certainty < HIGH else ()
     others = suspect.against[len(doubt) :]
