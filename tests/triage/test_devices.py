@@ -109,7 +109,7 @@ def test_what_ties_a_fault_to_ranks_and_how_near_it_is(golden):
     for fault, named in (
         (xid(), "gpu n1, 0000:3b:00"), (xid(device=None), "node n1"),
         (of("pcie", "an error", device="GPU 0000:3b:00"), "gpu n1, 0000:3b:00"),
-        (of("pcie", "an error", device="PCIe port 0000:00:01.0"), "node n1, PCIe port 0000:00:01.0"),
+        (of("pcie", "an error", device="PCIe port 0000:00:01"), "node n1, PCIe port 0000:00:01"),
         (flaps(6), "link n2, ib6"),
     ):  # fmt: skip
         (suspect,) = devices.judge(view([fault]))

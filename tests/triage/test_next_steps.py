@@ -119,7 +119,7 @@ ROWS = {
     "a pod": (died("oom", "pod w-3, container c: OOMKilled"), [], ["memory", "kubectl"]),
     "by SLURM": (died("signal", "slurmstepd: error: killed", signal=15), [], ["sacct"]),
     "by a scheduler": (died("evicted", by="scheduler"), [], ["sacct"]),
-    "as its file says": (replace(died("exit"), support=(Point("x", Source("srun.out")),)), [],
+    "as its file says": (replace(died("exit"), support=(Point("x", Source("slurm-47.out")),)), [],
                          ["sacct"]),
     "told to end": (suspect("unknown", "told-to-end", 0, processes=()), [STOP],
                     ["before its end", "oddrank run"]),

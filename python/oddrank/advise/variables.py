@@ -77,7 +77,7 @@ _OPENMP = "what follows depends on the OpenMP library"
 # Section of the table -> `otherwise` of rows that take numbers, and of all others.
 _OTHERWISE = {
     # src/misc/param.cc and debug.cc.
-    "NCCL": ("NCCL reads the digits it begins with; without any, 0 or the default, by version",
+    "NCCL": ("NCCL reads only digits at the value's start; without them it takes 0 or the default",
              "NCCL ignores other words"),
     # c10d/Utils.hpp: getCvarBool and getCvarInt.
     "torch": ("torch stops with an error where the value begins with no digit",

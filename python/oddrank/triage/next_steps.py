@@ -3,6 +3,7 @@
 A row of causes.py has the steps that always fit it; a row here fits where its condition holds.
 """
 
+import re
 import shlex
 import signal
 import sys
@@ -16,6 +17,8 @@ from oddrank.triage.view import View
 from oddrank.triage.words import own_place
 
 _MOST = 4
+# In SLURM's messages, names of its log files, and records' folders.
+_SLURM_JOB = re.compile(r"\b(?:slurm-|stepid=|step |job )(\d+)")
 _TIMING = "; changes timing, and may hide the fault"
 # The job has ended: nothing of it can be looked at any more.
 _OVER = frozenset({"told-to-end", "sizes-differ", "of-any-job"})
@@ -58,11 +61,12 @@ class Case:
         # Whether oddrank's recorder was on.
         self.recorded = any(isinstance(fact, Activity) for fact in view.facts)
 
+        files = (point.source.file for point in suspect.support if point.source)
+        # The death's text, and the files that support the suspicion.
+        self.text = " ".join((self.words, *files)).lower()
+
     def says(self, *words: str) -> bool:
-        """Returns whether the death's text, or a file that supports the suspicion, has a word."""
-        files = (point.source.file for point in self.suspect.support if point.source)
-        text = " ".join((self.words, *files)).lower()
-        return any(word in text for word in words)
+        return any(word in self.text for word in words)
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,7 @@ STEPS: tuple[Step, ...] = (
     Step("sacct", lambda c: (death := c.suspect.death) is not None
          and ((death.by == "scheduler" and death.process.label in ("", "SLURM")
                and not c.words.startswith("pod ")) or c.says("slurm", "srun", "stepid")),
-         "sacct -j JOB --format=JobID,NodeList,State,ExitCode,MaxRSS,End"),
+         "sacct -j {job} --format=JobID,NodeList,State,ExitCode,MaxRSS,End"),
     Step("named_parameters", lambda c: c.suspect.at is not None and c.suspect.at.op == "DDP()",
          "print(*dict(model.named_parameters())) before DDP(): which one do other ranks not have?"),
     Step("TORCH_DISTRIBUTED_DEBUG",
@@ -221,9 +225,10 @@ def _words(case: Case, view: View) -> dict[str, object]:
     dumps = sorted(
         key.partition(":")[2] for key in case.advice if key.startswith("flight-recorder-d")
     )
+    slurm = _SLURM_JOB.search(" ".join((case.text, *filter(None, jobs))))
     return {
         "pid": "PID" if first.pid is None else first.pid, "host": host or of_rank,
-        "record": " ".join(record), "pod": first.host or "POD",
+        "record": " ".join(record), "pod": first.host or "POD", "job": slurm[1] if slurm else "JOB",
         "when": "the next time it is stuck" if case.over else "while it is stuck",
         "dumps": ", ".join(dumps)[:200], "saved": case.saved, "places": " and ".join(case.places),
     }  # fmt: skip
