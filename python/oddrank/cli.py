@@ -130,9 +130,6 @@ class Seconds(click.FloatRange):
     name = "seconds"
     _units: ClassVar[dict[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 365 * 86400}
 
-    def __init__(self, min: float, max: float = 1000 * 365 * 86400) -> None:
-        super().__init__(min, max)
-
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
@@ -142,8 +139,8 @@ class Seconds(click.FloatRange):
             seconds = float(text[:-1]) * unit if unit else float(text)
         except ValueError:
             seconds = math.nan
-        if math.isnan(seconds):
-            self.fail(f"{text[:40]!r} is not a time like 60, 60s, 5m or 2d", param, ctx)
+        if not seconds <= 1000 * self._units["y"]:
+            self.fail(f"{text[:40]!r} is no time up to 1000y, like 60, 60s, 5m or 2d", param, ctx)
         return float(super().convert(seconds, param, ctx))
 
 
@@ -270,18 +267,19 @@ def _some_verdicts(ctx: click.Context, option: click.Parameter, value: str) -> f
 def writable(
     advice: str = "", *, folder: bool = False
 ) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Returns the callback of an option for a file, or a folder. advice: the remedy if it can't be
-    written. Does not check a default: the job may never need it."""
+    """Returns the callback of an option for a file or folder. advice: the remedy if it can't be
+    written. Leaves a default unchecked: it may never be needed."""
 
     def check(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
         """Checks on rank 0 only, which writes the file: other nodes may not have the folder."""
-        from oddrank.report import JSON_ADVICE, check_writable
+        from oddrank.report import check_writable
 
+        what = "folder" if folder else "file in a folder"
         if value == "":
-            what = "a folder" if folder else "a file, or - for stdout"
-            raise click.BadParameter(f"it is empty: give it {what}")
-        if value not in (None, option.default) and writes_report():
-            check_writable(value, advice or JSON_ADVICE, folder=folder)
+            raise click.BadParameter(f"it is empty: name a {what} you can write")
+        if value and value != option.default and writes_report():
+            remedy = advice or f"give {option.opts[-1]} a {what} you can write"
+            check_writable(value, remedy, folder=folder)
         return value
 
     return check

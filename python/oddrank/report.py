@@ -110,8 +110,7 @@ def envelope(tool: str, world: Mapping[str, Any], data: Mapping[str, Any]) -> di
 
 def check_writable(path: str, advice: str = JSON_ADVICE, *, folder: bool = False) -> None:
     """Raises OddrankError if `write_json` could not write there. Called before a command runs.
-
-    folder: the path is a folder, which need not exist yet, nor its parents."""
+    folder: checks that files can be written to a folder, which need not exist yet."""
     if path != "-":
         target = _target(path)
         if folder:

@@ -29,7 +29,7 @@ def command() -> None:
     FILEs are logs of any size with any launchers' prefixes (torchrun, srun, mpirun, kubectl, Ray),
     also folders or packed. - is stdin.
 
-    Exit codes: 0; 2 not readable. first-error also has 1 odd or unknown and 3 incomplete.
+    Exit codes: 0; 2 no evidence. first-error also has 1 odd or unknown and 3 incomplete.
     """
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from oddrank.errors import OddrankError
 from oddrank.finding import Evidence, Finding, Row, Who, counted, group_name, grouped, ranks_text
 from oddrank.inputs import Notes
 from oddrank.logs import sources
@@ -89,6 +90,9 @@ def read(logs: Sequence[Source], notes: Notes) -> Told:
     # A note on a log without a failure only says that it found nothing.
     notes.lines += [line for line in own.lines if "left out" in line]
     triage = report.judge({"": facts}, items, notes, {})
+    if not facts and any(len(one.support) < 2 for one in triage.suspects):
+        what = f"no line of {counted(len(items), 'log')} tells of a failure, a step or a good end"
+        raise OddrankError(f"{what}; give the logs in which ranks or their launcher end")
     seen = triage.view
     # Lines that name a time in whole seconds.
     read_again = log_lines.read(items, Notes())

@@ -110,9 +110,8 @@ def read(path: str) -> Checkpoint:
         _read_files(found, _files_of(file, is_dcp=loading.is_dcp(file)))
         found.skipped |= _left_out(file)
     except OSError as error:
-        where = error.filename or path
-        why = f"{error.strerror or error}; give PATHs that you may read"
-        raise OddrankError(f"can't read {where}: {why}") from error
+        why = f"{error.filename or path}: {error.strerror or error}"
+        raise OddrankError(f"can't read {why}; give PATHs that you may read") from error
     if not found.tensors:
         skipped = "; ".join(f"{name}: {why}" for name, why in found.skipped.items())
         raise OddrankError(f"{path} has no tensors: {skipped or ADVICE}")

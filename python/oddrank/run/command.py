@@ -47,21 +47,18 @@ Exit codes: the script's own; 2 could not run.
               help="Run this shell command on rank 0's host at each new or better verdict, to"
               " notify somebody. {report} stands for --json's file.")  # fmt: skip
 @click.option("-o", "--output", metavar="DIR", default=OUTPUT, show_default=True,
-              callback=writable("give -o a folder you can write", folder=True),
+              callback=writable(folder=True),
               help="Folder for the evidence. On several nodes, give a shared one.")  # fmt: skip
-@click.option("--json", "json", metavar="FILE",
-              callback=writable("give --json a file in a folder you can write"),
+@click.option("--json", "json", metavar="FILE", callback=writable(),
               help="Write the report as JSON at a verdict, and at each change.")  # fmt: skip
-@click.option("--write-exclude", "exclude", metavar="FILE",
-              callback=writable("give --write-exclude a file in a folder you can write"),
+@click.option("--write-exclude", "exclude", metavar="FILE", callback=writable(),
               help="Write the nodes to leave out, one per line, for sbatch"
               " --exclude=./FILE.")  # fmt: skip
 @html_option
 @click.option("--prometheus", "prometheus", metavar="FILE.prom", callback=prometheus_file,
               help="Write the state of each rank every 15 s for Prometheus's textfile"
               " collector.")  # fmt: skip
-@click.option("--history", "history", metavar="DIR",
-              callback=writable("give --history a folder you can write", folder=True),
+@click.option("--history", "history", metavar="DIR", callback=writable(folder=True),
               help="Keep in this folder how each attempt of the training ended. After three ends by"
               " one cause without progress, the decision is do-not-restart.")  # fmt: skip
 @click.option("--report-every", type=Seconds(min=1), metavar="SECONDS",

@@ -75,8 +75,7 @@ def _run(body: Callable[[], object]) -> NoReturn:
         body()
     except SystemExit as end:
         if isinstance(end.__context__, runpy._Error):  # type: ignore[attr-defined]
-            what = f"{end.__context__}; name a module, or a script without -m"
-            raise OddrankError(what) from None
+            raise OddrankError(f"{end.__context__}; name a module, or leave -m out") from None
         raise
     except BaseException as error:  # print it as Python would, without our frames
         # torch's handler of SIGCHLD raises once more for each further worker that died. No call

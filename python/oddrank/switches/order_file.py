@@ -188,10 +188,8 @@ def write(folder: Path, word: str, by: str) -> None:
     with suppress(OSError, OddrankError):  # a file that is no order may be replaced
         before = read(folder)
     if word == SAVE and before.word == KILL:
-        raise OddrankError(
-            f"{folder} says {before}: jobs save and end, and a save would undo that. To withdraw"
-            f" the kill: oddrank switch off {shlex.quote(str(folder))}"
-        )
+        off = f"to withdraw it: oddrank switch off {shlex.quote(str(folder))}"
+        raise OddrankError(f"{folder} says {before}, and a save would undo that; {off}")
     try:
         _replace(folder / ORDER, text, like)
     except OSError as error:

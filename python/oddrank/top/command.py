@@ -135,8 +135,8 @@ def command(paths: tuple[str, ...], every: float, once: bool) -> int:
     chosen = jobs.find(paths)
     before = look(chosen.files)
     if not before.ranks:
-        where = shlex.join(["oddrank", "trace", "where", *paths])
-        raise OddrankError(f"no record can be read: {where} says why")
+        where = shlex.join(["where", *paths])
+        raise OddrankError(f"no record can be read: oddrank trace {where} says why")
     while True:
         time.sleep(every)
         # New ranks and workers have new files.

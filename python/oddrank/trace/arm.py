@@ -338,10 +338,8 @@ def _name(kind: type[BaseException]) -> str:
 
 
 def warn(message: str) -> None:
-    """Warns (RuntimeWarning) at the innermost line outside these modules.
-
-    Under `oddrank run` that line is oddrank's own, too: prints the message alone.
-    """
+    """Warns (RuntimeWarning) at the innermost line outside these modules. Prints the message alone
+    if that line is oddrank's own, as under `oddrank run`."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__") in _OURS:
         level, frame = level + 1, frame.f_back

@@ -62,10 +62,10 @@ class Case:
         self.recorded = any(isinstance(fact, Activity) for fact in view.facts)
 
         files = (point.source.file for point in suspect.support if point.source)
-        # The death's text, and the files that support the suspicion.
         self.text = " ".join((self.words, *files)).lower()
 
     def says(self, *words: str) -> bool:
+        """Returns whether the death's text, or a file that supports the suspicion, has a word."""
         return any(word in self.text for word in words)
 
 

@@ -62,19 +62,15 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
             return Triage(view(()), [], Notes(), read, 1, apart.shared_folder(items))
         if suspect is not None and len(suspect.support) > 1:
             return Triage(view(()), [suspect], notes, read, 1, apart.shared_folder(items))
-        raise _nothing(items, notes)
+        why = f" ({notes.lines[0]})" if notes.lines else ""
+        count = counted(len(items), "file")
+        if not items and not notes.lines:
+            why = " (there is no file in them)"
+        raise OddrankError(
+            f"nothing in what was given tells what happened: {count} read{why}; give logs, stacks,"
+            " dumps or records of the job"
+        )
     return judge(parts, items, notes, read)
-
-
-def _nothing(items: Sequence[Item], notes: Notes) -> OddrankError:
-    why = f" ({notes.lines[0]})" if notes.lines else ""
-    count = counted(len(items), "file")
-    if not items and not notes.lines:
-        why = " (there is no file in them)"
-    return OddrankError(
-        f"nothing in what was given tells what happened: {count} read{why}; give logs, stacks,"
-        " dumps or records of the job"
-    )
 
 
 def judge(
@@ -83,10 +79,7 @@ def judge(
     notes: Notes,
     read: dict[str, tuple[int, int]],
 ) -> Triage:
-    """Judges each job alone. parts: the folder of a job, "" for all files, and its facts.
-
-    OddrankError if there are neither facts nor lines of trouble.
-    """
+    """Judges each job alone. parts: the folder of a job, "" for all files, and its facts."""
     together: list[Fact] = []
     jobs_found: list[apart.Job] = []
     for folder, found in parts.items():
@@ -112,8 +105,6 @@ def judge(
     quiet = not suspects and not whole.is_well and not notes.lost
     ended = any(not d.went_on for d in whole.deaths) or any(t.fatal for t in whole.troubles)
     if quiet and (unread := not_understood.judge(items, ended=ended)):
-        if not together and len(unread.support) < 2:
-            raise _nothing(items, notes)
         suspects = [unread]
     # If a process raised what was not read, other lines may tell what.
     deaths = [one.death for one in suspects]

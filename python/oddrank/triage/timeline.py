@@ -18,7 +18,6 @@ from oddrank.triage.words import call_of
 # Clocks of hosts that keep time are this close, in seconds; whole seconds are less exact.
 _CLOCKS = 1.0
 _MOST_TEXT, _MOST_WORDS = 160, 300
-_OPEN = re.compile(r"\[[\w ]*$")  # a terminal cut the words off
 # How an error says that a call waited in vain, and that a peer was gone.
 WAITED = re.compile(
     r"Timed out waiting \d+ ?ms|Watchdog caught|wait timeout after"
@@ -143,7 +142,7 @@ def _event(fact: Death | Progress, at: float, text: str, coarse: bool = False) -
 def said(death: Death) -> str:
     """Returns the first line of a process's last words."""
     text = death.text.strip().partition("\n")[0]
-    cut = len(text) > _MOST_WORDS or _OPEN.search(text)
+    cut = len(text) > _MOST_WORDS or re.search(r"\[[\w ]*$", text)  # by a terminal
     return f"{text[:_MOST_WORDS]}..." if cut else text
 
 
