@@ -25,7 +25,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[facts.Fact]:
             yield from of_json(item, notes, make)
 
 
-KIND = Kind("collect files", True, lambda item: _BEGIN.match(item.head) is not None, _read)
+KIND = Kind("collected", True, lambda item: _BEGIN.match(item.head) is not None, _read)
 
 
 def _manifest(item: Item, notes: Notes, content: Mapping[str, Any]) -> Iterator[facts.Fact]:
