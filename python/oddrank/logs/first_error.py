@@ -92,7 +92,7 @@ def read(logs: Sequence[Source], notes: Notes) -> Told:
     triage = report.judge({"": facts}, items, notes, {})
     if not facts and any(len(one.support) < 2 for one in triage.suspects):
         what = f"no line of {counted(len(items), 'log')} tells of a failure, a step or a good end"
-        raise OddrankError(f"{what}; give the logs in which ranks or their launcher end")
+        raise OddrankError(f"{what}; give logs of how ranks end; oddrank triage reads more")
     seen = triage.view
     # Lines that name a time in whole seconds.
     read_again = log_lines.read(items, Notes())
