@@ -1,6 +1,5 @@
 """Chooses what the page of --html shows of `bench run` and `bench pairs`."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ from oddrank.bench.pairs import report as pairs
 from oddrank.bench.row import HEADINGS, cells
 from oddrank.bench.split import groups_text
 from oddrank.control.stages import RunState
-from oddrank.finding import duration, number_text, size_text
+from oddrank.finding import duration, grouped, number_text, size_text
 from oddrank.page import Chart, Dot, Note, Parts, Table
 
 _MOST_TICKS = 6
@@ -19,9 +18,8 @@ _MOST_TICKS = 6
 def of_sweep(run: RunState, rows: Sequence[Row], devices: Mapping[str, int]) -> Parts:
     """Returns the curves and figures of a sweep. devices: name -> how many, as in the report."""
     picture = plot.picture_of({"": rows})
-    late: dict[str, list[int]] = defaultdict(list)
-    for rank, arrived in arrivals.of(run).items():
-        late[duration(arrived.median / 1e6)].append(rank)
+    arrived = arrivals.of(run)
+    late = grouped((duration(one.median / 1e6), rank) for rank, one in arrived.items())
     notes = [
         Note(f"arrives {time} after the first rank at small all_reduces (median)", tuple(ranks))
         for time, ranks in late.items()

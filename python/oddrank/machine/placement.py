@@ -73,10 +73,8 @@ def topmost_bridge(pci: str, devices: Path | None = None) -> str | None:
 
 def numbers(text: str) -> set[int]:
     """Parses the kernel's lists of numbers: `0-3,8`."""
-    found: set[int] = set()
-    for low, high in re.findall(r"(\d+)(?:-(\d+))?", text):
-        found.update(range(int(low), int(high or low) + 1))
-    return found
+    ranges = re.findall(r"(\d+)(?:-(\d+))?", text)
+    return {number for low, high in ranges for number in range(int(low), int(high or low) + 1)}
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import math
 import re
 import time
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 
 from oddrank._version import __version__
 from oddrank.errors import OddrankError
-from oddrank.finding import duration, fold, number_text
+from oddrank.finding import duration, fold, grouped, number_text
 from oddrank.report import Report, write_text
 
 ADVICE = "give --html a file in a folder you can write"
@@ -240,10 +239,7 @@ def _grid(report: Report, parts: Parts) -> dict[str, Any]:
     known = set().union(parts.hosts, *(ranks for _, _, ranks in kinds))
     size = report.world.get("size")
     size = max(size if isinstance(size, int) else 0, max(known, default=-1) + 1)
-    hosts: dict[str, list[int]] = defaultdict(list)
-    for rank, host in sorted(parts.hosts.items()):
-        if host:
-            hosts[host].append(rank)
+    hosts = grouped((host, rank) for rank, host in sorted(parts.hosts.items()) if host)
     striking = set().union(*named.values(), *suspected.values())
     notes, dropped = _notes(report, parts.notes, striking)
     return {

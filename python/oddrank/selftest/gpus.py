@@ -1,11 +1,13 @@
 """Finds ranks that share their GPU, and errors of GPUs and NVSwitches in the kernel's log."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
 from typing import TypeAlias, TypedDict
 
-from oddrank.control.stages import Node, RunState, node_of
+from oddrank.control.stages import RunState, node_of
+from oddrank.finding import grouped
 from oddrank.machine.xid import KERNEL_LOG, SXID, XID, harmless, pci_slot, records
 
 _XID, _SXID = re.compile(XID.encode()), re.compile(SXID.encode())
@@ -46,15 +48,13 @@ def others(run: RunState) -> dict[int, str]:
     driver's list, one of the listed processes is taken for the rank.
     """
     states = run.states
-    ours: dict[Node, set[int]] = {}
-    for state in states.values():
-        ours.setdefault(node_of(state), set()).add(state.pid)
+    ours = grouped((node_of(state), state.pid) for state in states.values())
     found = {}
     for rank, reply in results(run).items():
         pids, strangers = reply.get("processes") or [], 0
         if reply.get("pid") in pids:
-            here = ours[node_of(states[rank])] if rank in states else set()
-            strangers = len(set(pids) - here - {reply["pid"]})
+            here = ours[node_of(states[rank])] if rank in states else ()
+            strangers = len(set(pids) - {*here, reply["pid"]})
         elif pids:
             strangers = len(pids) - 1
         if reply.get("mps_clients"):
@@ -73,13 +73,12 @@ def xids(pci: str, path: str = KERNEL_LOG) -> Counts | str:
     if isinstance(log, str):
         return log
     slot = pci_slot(pci)
-    counts: Counts = {}
-    for found in _XID.finditer(log):
-        code = found[2].decode()
-        rest = found[3].decode(errors="replace")
-        if pci_slot(found[1].decode()) == slot and not harmless(int(code), rest):
-            counts[code] = counts.get(code, 0) + 1
-    return counts
+    return Counter(
+        found[2].decode()
+        for found in _XID.finditer(log)
+        if pci_slot(found[1].decode()) == slot
+        and not harmless(int(found[2]), found[3].decode(errors="replace"))
+    )
 
 
 def sxids(path: str = KERNEL_LOG) -> SwitchCounts | str:
@@ -87,14 +86,12 @@ def sxids(path: str = KERNEL_LOG) -> SwitchCounts | str:
     log = _read(path)
     if isinstance(log, str):
         return log
-    counts: SwitchCounts = {}
-    for found in _SXID.finditer(log):
-        if found[3] != b"Fatal":  # such errors happen to healthy switches
-            continue
-        of_switch = counts.setdefault(found[1].decode().lower(), {})
-        code = found[2].decode()
-        of_switch[code] = of_switch.get(code, 0) + 1
-    return counts
+    codes = grouped(
+        (found[1].decode().lower(), found[2].decode())
+        for found in _SXID.finditer(log)
+        if found[3] == b"Fatal"  # others happen to healthy switches
+    )
+    return {switch: Counter(of_switch) for switch, of_switch in codes.items()}
 
 
 def _read(path: str) -> bytes | str:

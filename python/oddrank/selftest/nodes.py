@@ -1,5 +1,6 @@
 """Nodes: the rank that measures for each, and their names in sentences."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from oddrank.control.stages import RunState, nodes_of
@@ -51,10 +52,7 @@ class Places:
         return f"{len(nodes)} nodes have" if len(nodes) > 2 else f"{' and '.join(nodes)} have"
 
     def _whole(self, ranks: Sequence[int]) -> list[str] | None:
-        held: dict[int, int] = {}
-        for rank in ranks:
-            node = self._node[rank]
-            held[node] = held.get(node, 0) + 1
+        held = Counter(self._node[rank] for rank in ranks)
         if len(self._sizes) < 2 or any(self._sizes[node] != count for node, count in held.items()):
             return None
         return [self._hosts[node] for node in held]
