@@ -32,6 +32,7 @@ _EFFECT_HOST, _EFFECT_GPU = 0.3, 0.1
 _MOST_CASES = 2 / 3
 FEWEST_PASSES = 3
 _MOST_TOLD = 16
+_OF_A_GROUP = ("mean_us", "median_us", "algbw_GBps", "busbw_GBps", "check")
 # fmt: off
 SLOW_GROUP = CauseRow(
     "slow-group", "slow", "group {number} ({group}) takes {by:.0%} longer than the other groups",
@@ -110,10 +111,8 @@ def divide(world: Group, split: Split) -> tuple[Group, int]:
 
 def teams_of(colors: Sequence[float]) -> list[tuple[int, ...]]:
     """Returns the ranks of each group, in the order of their first ranks."""
-    return [
-        tuple(rank for rank, color in enumerate(colors) if color == wanted)
-        for wanted in dict.fromkeys(colors)
-    ]
+    teams = grouped((color, rank) for rank, color in enumerate(colors))
+    return [*map(tuple, teams.values())]
 
 
 def _uneven(split: Split, why: str) -> OddrankError:
@@ -141,11 +140,7 @@ def joined(
     figures = tuple(
         {
             "ranks": list(ranks),
-            "mean_us": row.mean_us,
-            "median_us": row.median_us,
-            "algbw_GBps": row.algbw_GBps,
-            "busbw_GBps": row.busbw_GBps,
-            "check": row.check,
+            **{name: getattr(row, name) for name in _OF_A_GROUP},
             "passes_us": [round(statistics.median(one), 3) for one in times if one],
         }
         for row, ranks, times in zip(rows, groups, passes, strict=True)
