@@ -34,6 +34,7 @@ HELD = {_STATES[letter] for letter in "DTt"}  # the kernel keeps such threads fr
 _DEPTHS = {"call": 1, "resume": 1, "throw": 1, "return": -1, "yield": -1, "unwind": -1}
 _LAST_EVENTS = 128  # of all threads; more would slow down reading a thousand ranks
 _HERTZ = 100.0  # USER_HZ, the unit of times in /proc on every Linux
+_AS_READ = ("rank", "host", "pid", "world", "is_child", "job", "begin_ns", "clocks", "step")
 _INSTALLED = ("/site-packages/", "/dist-packages/")  # `short` cuts a path up to the end of these
 
 Clocks: TypeAlias = list[tuple[int, int, int]]
@@ -289,22 +290,14 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
         thread_raised = f"its {thread} raised {end.words}{comma}{at}"
         end = replace(end, raised="", message="")
     return Rank(
-        rank=found["rank"],
-        host=found["host"],
-        pid=found["pid"],
+        **{name: found[name] for name in _AS_READ},
         started=found["start_time"],
-        world=found["world"],
-        is_child=found["is_child"],
-        job=found["job"],
         parent=found["parent_pid"],
         # A process that has called exit() is gone, even if its pid cannot be looked up.
         alive={"alive": True, "dead": False}.get(
             found["life"], False if found["end"] == "exited" else None
         ),
         boot=found["boot_id"] or file,
-        begin_ns=found["begin_ns"],
-        clocks=found["clocks"],
-        step=found["step"],
         last=seconds(found["last_ns"]),
         collectives=tuple(sorted(collectives, key=lambda each: each.number)),
         sections=tuple(sections),
