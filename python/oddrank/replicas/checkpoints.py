@@ -5,6 +5,7 @@ before it is used.
 """
 
 import json
+import math
 import mmap
 import os
 import re
@@ -261,9 +262,7 @@ def _safetensors(file: Path) -> Iterator[tuple[str, Any]]:
         content: Any = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     for name, (kind, shape, begin, end) in parts.items():
         dtype = getattr(torch, kind)
-        count = 1
-        for one in shape:
-            count *= one
+        count = math.prod(shape)
         if not 0 <= begin <= end <= size - 8 - length or count * dtype.itemsize != end - begin:
             raise OddrankError(f"{file}: tensor {name} lies outside of the file or is cut off")
         at = 8 + length + begin
