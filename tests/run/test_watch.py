@@ -394,7 +394,7 @@ def test_a_memory_disk_that_is_full_in_the_middle_keeps_neither_job_nor_verdict(
             assert not os.statvfs(tmp_path).f_bavail
             job.signal(2, signal.SIGSTOP)
             assert named(job.waits_for("stall")) == ([2], "host-stopped")
-            assert len(job.said) == 1
+            assert len([line for line in job.said if "cannot use ODDRANK_DIR" not in line]) == 1
             job.signal(2, signal.SIGCONT)
             job.waits_for("went-on")
             assert None in job.codes

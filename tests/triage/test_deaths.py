@@ -213,6 +213,10 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         "both got SIGHUP, one a moment before": (all_got(1, 2), ("unknown", (), 0)),
         "both got SIGTERM": (all_got(15, 2), ("unknown", (), 0)),
         "of a larger job these two did": (all_got(15, 4), dead(0, 1)),
+        "of a larger job two got SIGHUP": (all_got(1, 4), ("unknown", (), 0)),
+        "or two of one host, and others of another lost them":
+            ([*all_got(1, 4), *(replace(lost_them, process=Process(rank, "n2"), gone=10.6)
+                                for rank in (2, 3))], dead(0)),
         "three of four did, the last has not ended": (all_got(1, 4, 3), ("unknown", (), 0)),
         "three of four did, the last lost them, and left later":
             ([*all_got(1, 4, 3), lost_them], ("unknown", (), 0)),

@@ -87,7 +87,7 @@ def test_the_rank_outside_is_named_from_a_tools_real_output(hang, tmp_path, name
     assert [process.pid for process in suspect.processes] == [pids[1]]
     assert {process.pid for process in suspect.waiting} == {pids[0], pids[2]}
     assert suspect.leaf is not None
-    assert (suspect.leaf.function, suspect.leaf_class) == ("load", "lock")
+    assert (suspect.leaf.function, suspect.leaf_class) == ("load", "queue")
 
 
 @pytest.mark.needs("torch")

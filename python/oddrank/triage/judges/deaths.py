@@ -150,7 +150,7 @@ class _Earliest:
         return next((one for one in some if one.before(end)), None)
 
 
-def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect]:
+def _causes(view: View, ends: Sequence[End], own: list[End]) -> list[Suspect]:
     """Returns a suspect for each kind of own end, the first one surest.
 
     Exits of some ranks that say no more than a code: the first ones are the cause.
@@ -165,6 +165,7 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
     if len(groups) == len(own) == view.world != 1 and _is_at_once(own):
         seen = any(death.gone is not None for end in own for death in end.deaths)
         doubt = () if seen else (Point("no guard saw which of them ended first"),)
+        own.sort(key=lambda end: end.process.rank or 0)
         told = (f"{count([end.process])} {timeline.said(end.best)}"[:_MOST_WORDS] for end in own)
         point = Point("; ".join(told), own[0].best.source)
         return [Suspect(

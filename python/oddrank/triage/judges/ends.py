@@ -173,7 +173,10 @@ def _from_outside(found: list[End], view: View) -> list[End]:
 
 
 def are_most(some: Collection[End], ends: Collection[End], view: View) -> bool:
-    """Returns whether some ends are those of all ranks; or of most, and all others came later."""
+    """Returns whether some ends are those of all ranks; or of most, and all others came later.
+
+    A SIGHUP of several ranks, some on each host, is the job's: it is seldom meant for single ranks.
+    """
     known = {end.process.rank for end in some}
     first = min((end.best.gone for end in some if end.best.gone is not None), default=None)
     hosts = {end.process.host for end in ends}
@@ -182,8 +185,13 @@ def are_most(some: Collection[End], ends: Collection[End], view: View) -> bool:
         first is not None and len(hosts) == 1
         and all(gone is not None and gone > first for gone in others)
     )  # fmt: skip
-    most = len(some) > 2 and 2 * len(known) > len(view.everyone) and later
-    return bool(view.everyone) and (most or known >= view.everyone)
+    most = len(some) > 2 and 2 * len(known) > len(view.everyone)
+    signals = [end.best.signal for end in some]
+    everywhere = {process.host for process in view.processes if process.rank is not None}
+    most |= (
+        signal.SIGHUP in signals and len(some) > 1 and everywhere <= {e.process.host for e in some}
+    )
+    return bool(view.everyone) and ((most and later) or known >= view.everyone)
 
 
 def _is_not_long_before(one: End, other: End) -> bool:
