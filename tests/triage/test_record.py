@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -339,6 +340,18 @@ def test_of_several_jobs_the_newest_counts_and_of_each_its_last_run(tmp_path):
     said = triage.made(triage.read([str(tmp_path)])).summary
     assert f"2 jobs are here, this is the newest; another: oddrank triage {folder}" in said
     assert "not read" not in said
+
+
+def test_a_rank_that_an_earlier_run_lost_is_not_missing_in_this_one(tmp_path):
+    environ = {"ODDRANK_DIR": str(tmp_path), "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4",
+               "TORCHELASTIC_RUN_ID": "run"}  # fmt: skip
+    records_itself("oddrank.step(1)", environ)
+    for hours, dead in ((2, []), (0, [3])):
+        at = time.time() - 3600 * hours
+        lost = ranks.Seen(3, "node-b", 7, 8, "zombie", at, signal=9, ended=at)
+        (tmp_path / "run" / ranks.STATES_FILE).write_text(ranks.states_text([lost]))
+        found = read(tmp_path).all(facts.Death)
+        assert [one.process.rank for one in found if one.signal] == dead
 
 
 def test_garbage_gives_a_line(tmp_path):

@@ -80,22 +80,29 @@ def path_under(folder: Path, run: str) -> str:
     return str(folder / f"root-{launcher}-{started}-{run}") if started else ""
 
 
+def leave_private(file: Path, text: str) -> bool:
+    """Writes a file of the job, whole or not at all; not into a folder that is another user's."""
+    for folder in (file.parent.parent, file.parent):  # the user's, the job's
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        seen = folder.lstat()
+        if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
+            return False
+    temporary = f"{file}.{os.getpid()}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="ascii") as stream:
+        stream.write(text)
+    os.replace(temporary, file)
+    return True
+
+
 def leave_address(path: str, address: str) -> None:
     """Writes the address, a secret of this user's, for this host's guards: whole or not at all."""
     if not path:
         return
     file = Path(path)
     with suppress(OSError):  # full, read-only or another's: the store brings the address too
-        for folder in (file.parent.parent, file.parent):  # the user's, the job's
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            seen = folder.lstat()
-            if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
-                return
-        temporary = f"{path}.{os.getpid()}"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "w", encoding="ascii") as stream:
-            stream.write(address)
-        os.replace(temporary, path)
+        if not leave_private(file, address):
+            return
         # Files of guards that were killed before they had read them; no guard waits for so long.
         for old in file.parent.parent.glob("*/root-*"):
             with suppress(OSError):  # gone meanwhile, not ours, or its folder has records, too

@@ -231,7 +231,9 @@ class Judge:
         if now[:2] != was[:2] and now[2] >= max(was[2], 0):
             self._tell("corrected", time.monotonic() - self.watch.began, made, "corrected")
             folder = Path(self.evidence["folder"]) if self.evidence is not None else None
-            self._leave_states(snapshot, folder)  # so that triage says the same
+            outputs.leave_states(
+                snapshot, self.settings.folders, folder
+            )  # so that triage says the same
         elif self.said and made.report.summary.startswith(self.said):  # the same, and more
             self.report, self.read, self.said = made.report, made.read, made.report.summary
             self._write()
@@ -317,17 +319,15 @@ class Judge:
 
     def _save(self, snapshot: Snapshot, over: Callable[[], bool]) -> None:
         """Has all nodes save their evidence, unless the user wants none."""
-        if self.settings.options["on_stall"] == REPORT:
-            return self._leave_states(snapshot, None)
         began = time.strftime("%Y-%m-%dT%H%M%S", time.gmtime(self.began))
         folder = Path(self.settings.options["output"], f"{began}-{self.settings.pid}")
-        self._leave_states(snapshot, folder / self.settings.job)
+        wanted = folder / self.settings.job if self.settings.options["on_stall"] != REPORT else None
+        outputs.leave_states(snapshot, self.settings.folders, wanted)
+        if wanted is None:
+            return
         self.evidence = outputs.save(self.taker, self._states(), folder, self.settings.job, over)
         say.lines(outputs.words(self.evidence))
         self._write()
-
-    def _leave_states(self, snapshot: Snapshot, folder: Path | None) -> None:
-        outputs.leave_states(snapshot, job.job_folder().with_name(self.settings.job), folder)
 
     def report_late(self) -> None:
         """Tells of ranks that came late to collectives, in this report and the last one."""

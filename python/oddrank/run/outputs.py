@@ -16,6 +16,7 @@ from typing import Any
 
 from oddrank import exposition
 from oddrank.collect.children import Result, Say, Stop, Task, run_all
+from oddrank.control.address import leave_private
 from oddrank.control.stages import RankState
 from oddrank.errors import OddrankError
 from oddrank.report import Report
@@ -103,18 +104,24 @@ def _hangs(pid: int) -> bool:
     return False
 
 
-def leave_states(snapshot: Snapshot, beside: Path, folder: Path | None) -> None:
+def leave_states(snapshot: Snapshot, records: Sequence[str], folder: Path | None) -> None:
     """Writes how ranks were, and ended, as their guards saw it: guards end soon.
 
-    folder: of the evidence, if the user wants some. beside: of this host's records. They are read
-    later, and only ends last.
+    folder: of the evidence, if the user wants some. records: folders that may hold this host's
+    records. These are read later: only ends last, and only of processes that have a record there.
     """
 
     def write(_: Say) -> None:
-        ended = [one for one in snapshot.seen if one.signal is not None or one.code is not None]
-        with suppress(OSError):
-            if ended:
-                (beside / STATES_FILE).write_text(states_text(ended))
+        for beside in map(Path, records):
+            ended = [
+                one
+                for one in snapshot.seen
+                if (one.signal is not None or one.code is not None)
+                and any(beside.glob(f"rank*-{one.pid}-{one.started}.trace"))
+            ]
+            with suppress(OSError):
+                if ended:
+                    leave_private(beside / STATES_FILE, states_text(ended))
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / STATES_FILE).write_text(states_text(snapshot.seen))

@@ -492,7 +492,7 @@ RULES = {
     "leaves-a-group": "the others wait in a call that it does not make: it leaves a group",
     "finished": "the others wait in a call that it never makes: it has finished",
     "finished-early": "the others wait for it to join the group, and it has finished",
-    "of-any-job": "a node's log tells of all jobs' processes, and nothing else was read",
+    "of-any-job": "a node's log tells of all jobs' processes, and no rank of the job is known",
     "each-raised": "each raised another error, all of them within a second",
     "last-to-leave": "all other ranks leave a group, and it stands still",
     "last-to-end": "all other ranks have finished, and it stands still",

@@ -9,10 +9,9 @@ is a new row.
 
 import re
 
-# Classes: peers, data, gpu, disk, lock, network, running; "" if unknown. Besides, in the tables:
-# maybe: perhaps waits for peers, by the name of the user's function. through: wrappers, which
-# decide nothing. threads: waits for another thread of its own process. leaving: the process has
-# left the training and ends.
+# Classes: peers, data, queue, gpu, disk, file-lock, pipe, child, lock, network, running; "": not
+# known. Also maybe: perhaps waits for peers, by its function's name; through: a wrapper, decides
+# nothing; threads: waits for a thread of its own; leaving: has left the training, and ends.
 PEERS, DATA, GPU, DISK, LOCK, NETWORK = "peers", "data", "gpu", "disk", "lock", "network"
 MAYBE, THROUGH, THREADS, LEAVING, RUNNING = "maybe", "through", "threads", "leaving", "running"
 FILE_LOCK, PIPE, CHILD, QUEUE = "file-lock", "pipe", "child", "queue"
@@ -104,12 +103,12 @@ PYTHON: tuple[tuple[str, str, str], ...] = (
      " bitsandbytes/* torch/_inductor/runtime/*", "*"),
 )  # fmt: skip
 
-# What a sentence says of frames that the table above counts as waits for locks, and are none.
+# FILE:FUNCTION of frames that the table above counts as waits for locks, and what they are.
 NO_LOCKS = (
-    (CHILD, r"(?:^|/)(?:subprocess|multiprocessing/(?:process|popen_\w+))\.py$"),
-    (QUEUE, r"(?:^|/)(?:queue|multiprocessing/queues)\.py$"),
-    (THREADS, r"(?:^|/)threading\.py$"),
-    ("", r"(?:^|/)(?:selectors\.py|asyncio/\w+\.py)$|(?:^|/)uvloop/"),
+    (CHILD, r"(?:^|/)(?:subprocess\.py:|multiprocessing/(?:process\.py:join|popen_\w+\.py:wait)$)"),
+    (QUEUE, r"(?:^|/)(?:queue|multiprocessing/queues)\.py:"),
+    (THREADS, r"(?:^|/)threading\.py:"),
+    ("", r"(?:^|/)(?:selectors\.py|asyncio/\w+\.py):|(?:^|/)uvloop/"),
 )
 
 # (class, regular expressions) of native frames, searched in the name without template arguments.

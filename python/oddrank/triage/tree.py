@@ -91,7 +91,7 @@ def _path(thread: Thread, frames: tuple[Frame, ...]) -> tuple[str, ...]:
     stand = of_thread(thread.process, thread, frames)
     leaf = stand.leaf
     kept = [leaves.text(frame) for frame in frames[leaf.cut :][::-1]]
-    kind = stand.told or ("" if leaf.by_name else stand.kind)
+    kind = stand.kind if stand.kind == "leaving" else stand.told
     word = causes.words_for(causes.DOING.get(kind, ""), is_one=True)
     if leaf.kind == "peers" and leaf.op and leaf.op not in kept[-1]:
         word = f"{leaf.op}: {word}"

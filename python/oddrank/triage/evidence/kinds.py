@@ -64,8 +64,9 @@ def read(
     # A folder may hold other things than evidence; a file that was named is meant to be read.
     strange.sort(key=lambda item: item.name not in notes.named)
     for item in strange[:_MOST_STRANGE]:
-        why, text = "nothing found that triage can read" if item.size else EMPTY, is_text(item)
-        if text and item.size:
+        why = "nothing found that triage can read" if item.size else EMPTY
+        text = is_text(item)
+        if text and item.size and item.name in notes.named - {"stdin"}:
             why += f"; for loss and speed: oddrank metrics {shlex.quote(item.name)}"
         notes.add(item, why, lost=item.name in notes.named and item.size > 0 and not text)
     if len(strange) > _MOST_STRANGE:

@@ -28,6 +28,7 @@ _SPAWNED = re.compile(r"ProcessExitedException: process (\d{1,5}) terminated wit
 OTHER = "oddrank triage "  # before a job that is not judged here
 _CPU = 0.2  # of a core: a process that wakes up now and then, to log or to look, uses less
 _CAUGHT = "an exception that its launcher caught"
+_STARTS = 60.0  # seconds: ranks of one run may end before the last of them begins to record
 _GIL_SECONDS = 1.0  # a thread keeps the GIL, if the recorder has waited for it so long
 _KERNEL_WORDS = ("running", "stopped", "uninterruptible", "zombie", "dead")
 
@@ -109,8 +110,14 @@ def _facts(
             yield replace(death, gone=seen.ended if seen is not None else None)
     known_ranks = {seat.rank.rank for seat in seats}
     recorded = {(rank.pid, rank.started) for rank in found}
+    begun_at = min((s.rank.begin_ns for s in seats if s.rank.begin_ns), default=0) / 1e9
     for lost, source in {one.rank: (one, source) for one, source in kept}.values():
-        if lost.rank not in known_ranks and (lost.pid, lost.started) not in recorded:
+        of_this_run = (lost.ended or lost.time) >= begun_at - _STARTS
+        if (
+            lost.rank not in known_ranks
+            and (lost.pid, lost.started) not in recorded
+            and of_this_run
+        ):
             yield from _unrecorded(lost, source)
     yield from record_calls.progress(seats)
     yield from _stacks(seats)

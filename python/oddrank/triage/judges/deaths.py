@@ -150,7 +150,7 @@ class _Earliest:
         return next((one for one in some if one.before(end)), None)
 
 
-def _causes(view: View, ends: Sequence[End], own: list[End]) -> list[Suspect]:
+def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect]:
     """Returns a suspect for each kind of own end, the first one surest.
 
     Exits of some ranks that say no more than a code: the first ones are the cause.
@@ -158,15 +158,15 @@ def _causes(view: View, ends: Sequence[End], own: list[End]) -> list[Suspect]:
     if len(own) > 1 and all(_is_of_any_job(end, view) for end in own):
         last = max(own, key=lambda end: end.time or 0.0)
         text = f"the kernel ended {len(own)} processes, the last of them: {_words(last)}"
-        points = [Point(text, last.best.source)]
-        points += [Point(_words(end), end.best.source) for end in own]
+        points = [Point(_words(end), end.best.source) for end in own if end is not last]
+        points.insert(0, Point(text, last.best.source))
         return [_left(causes.UNKNOWN, (), "of-any-job", points, [])]
     groups = grouped((signature(end.best), end) for end in own)
     if len(groups) == len(own) == view.world != 1 and _is_at_once(own):
         seen = any(death.gone is not None for end in own for death in end.deaths)
         doubt = () if seen else (Point("no guard saw which of them ended first"),)
-        own.sort(key=lambda end: end.process.rank or 0)
-        told = (f"{count([end.process])} {timeline.said(end.best)}"[:_MOST_WORDS] for end in own)
+        told = (f"{count([end.process])} {timeline.said(end.best)}"[:_MOST_WORDS]
+                for end in sorted(own, key=lambda end: end.process.rank or 0))  # fmt: skip
         point = Point("; ".join(told), own[0].best.source)
         return [Suspect(
             causes.EACH_RAISED, (), "each-raised", 1 + seen, (point,), doubt, time=own[0].time,
@@ -208,8 +208,8 @@ def _causes(view: View, ends: Sequence[End], own: list[End]) -> list[Suspect]:
 
 def _is_of_any_job(end: End, view: View) -> bool:
     """Returns whether only a node's log tells of an end, and nothing of the job's processes."""
-    known = any(process.rank is not None for process in view.processes)
-    return end.best.by == "kernel" and end.process.pid is not None and not known
+    log = end.best.by == "kernel" and end.process.pid is not None
+    return log and all(process.rank is None for process in view.processes)
 
 
 def _is_at_once(own: Sequence[End]) -> bool:

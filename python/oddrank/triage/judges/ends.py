@@ -173,10 +173,8 @@ def _from_outside(found: list[End], view: View) -> list[End]:
 
 
 def are_most(some: Collection[End], ends: Collection[End], view: View) -> bool:
-    """Returns whether some ends are those of all ranks; or of most, and all others came later.
-
-    A SIGHUP of several ranks, some on each host, is the job's: it is seldom meant for single ranks.
-    """
+    """Returns whether some ends are those of all ranks; or of most, and all others came later. A
+    SIGHUP of several ranks, some on each known host, is the job's: it goes to whole sessions."""
     known = {end.process.rank for end in some}
     first = min((end.best.gone for end in some if end.best.gone is not None), default=None)
     hosts = {end.process.host for end in ends}
@@ -186,11 +184,9 @@ def are_most(some: Collection[End], ends: Collection[End], view: View) -> bool:
         and all(gone is not None and gone > first for gone in others)
     )  # fmt: skip
     most = len(some) > 2 and 2 * len(known) > len(view.everyone)
-    signals = [end.best.signal for end in some]
-    everywhere = {process.host for process in view.processes if process.rank is not None}
-    most |= (
-        signal.SIGHUP in signals and len(some) > 1 and everywhere <= {e.process.host for e in some}
-    )
+    if any(end.best.signal == signal.SIGHUP for end in some) and len(some) > 1:
+        everywhere = {process.host for process in view.processes if process.rank is not None}
+        most |= everywhere <= {end.process.host for end in some}
     return bool(view.everyone) and ((most and later) or known >= view.everyone)
 
 

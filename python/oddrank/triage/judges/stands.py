@@ -64,12 +64,14 @@ class Stand:
     @property
     def told(self) -> str:
         """The activity as sentences give it: by its frames, or by the kernel, never by a name."""
-        vague = self.kind in (kinds.LEAVING, kinds.MAYBE) or self.leaf.by_name
+        works = self.kind == kinds.THREADS and self.thread.state.startswith(("active", "running"))
+        vague = self.kind in (kinds.LEAVING, kinds.MAYBE) or self.leaf.by_name or works
         told = "" if vague else self.kind
         if told == kinds.LOCK:
-            called = [f.file for f in takewhile(lambda f: not leaves.is_own(f), self.frames)]
+            outside = takewhile(lambda f: not leaves.is_own(f), self.frames)
+            called = [f"{frame.file}:{leaves.bare(frame)}" for frame in outside]
             told = next((
-                kind for kind, files in kinds.NO_LOCKS if any(re.search(files, f) for f in called)
+                kind for kind, place in kinds.NO_LOCKS if any(re.search(place, c) for c in called)
             ), told)  # fmt: skip
         if told in ("", kinds.LOCK):  # a library's wait, or one without a known reason
             told = leaves.kernel_class(self.thread.state) or told
