@@ -18,7 +18,7 @@ from oddrank.triage.words import own_place
 
 _MOST = 4
 # In SLURM's messages, names of its log files, and records' folders.
-_SLURM_JOB = re.compile(r"\b(?:slurm-|stepid=|step (?=\d+\.\d)|job (?=\d+ on))(\d+)")
+_SLURM_JOB = re.compile(r"\b(?:slurm-|stepid=|step (?=\d+\.\d)|job (?=\d+ (?:on|ex)))(\d+)")
 _TIMING = "; changes timing, and may hide the fault"
 # The job has ended: nothing of it can be looked at any more.
 _OVER = frozenset({"told-to-end", "sizes-differ", "of-any-job"})
