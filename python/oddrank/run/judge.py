@@ -231,9 +231,8 @@ class Judge:
         if now[:2] != was[:2] and now[2] >= max(was[2], 0):
             self._tell("corrected", time.monotonic() - self.watch.began, made, "corrected")
             folder = Path(self.evidence["folder"]) if self.evidence is not None else None
-            outputs.leave_states(
-                snapshot, self.settings.folders, folder
-            )  # so that triage says the same
+            # So that triage says the same of it.
+            outputs.leave_states(snapshot, self.settings.folders, folder)
         elif self.said and made.report.summary.startswith(self.said):  # the same, and more
             self.report, self.read, self.said = made.report, made.read, made.report.summary
             self._write()
